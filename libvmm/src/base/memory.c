@@ -1,0 +1,45 @@
+/* Host memory through the caller's table, or malloc and free. */
+#include "base/memory.h"
+
+#include "base/hook.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *default_allocate(void *data, size_t size) {
+  (void)data;
+  return malloc(size);
+}
+
+static void default_release(void *data, void *pointer, size_t size) {
+  (void)data;
+  (void)size;
+  free(pointer);
+}
+
+const vmm_host_memory vmm__memory_default = {sizeof(vmm_host_memory), default_allocate, default_release, NULL};
+
+bool vmm__memory_valid(const vmm_host_memory *table) {
+  return table == NULL ||
+         (table->struct_size == sizeof(vmm_host_memory) && table->allocate != NULL && table->release != NULL);
+}
+
+vmm_host_memory vmm__memory_from(const vmm_host_memory *table) { return table != NULL ? *table : vmm__memory_default; }
+
+void *vmm__memory_allocate(const vmm_host_memory *table, vmm__u64 count, vmm__u64 size) {
+  vmm__u64 bytes;
+  void *pointer;
+
+  if (!vmm__multiply(count, size, &bytes) || bytes > PTRDIFF_MAX) return NULL;
+  if (bytes == 0) bytes = 1; /* NULL must mean failure */
+  (void)vmm__hook_at(VMM__POINT_HOST_MEMORY, table, bytes, NULL);
+  pointer = table->allocate(table->data, (size_t)bytes);
+  if (pointer != NULL) memset(pointer, 0, (size_t)bytes);
+  return pointer;
+}
+
+void vmm__memory_release(const vmm_host_memory *table, void *pointer, vmm__u64 count, vmm__u64 size) {
+  vmm__u64 bytes = count * size; /* did not overflow when it was allocated */
+
+  if (pointer != NULL) table->release(table->data, pointer, (size_t)(bytes == 0 ? 1 : bytes));
+}
