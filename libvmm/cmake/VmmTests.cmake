@@ -1,0 +1,64 @@
+# The C tests. Each program links the objects, not the shared library, so that it may include internal headers.
+#   tests/unit/test_<thing>.c   one program each                      label unit
+#   tests/conformance/*.c       one program, `conformance`            label conformance
+#   tests/faults/*.c            one program, `faults`                 label faults
+#   tests/fuzz/fuzz_<thing>.c   one program each, over tests/fuzz/main.c or libFuzzer (VMM_FUZZ)   label fuzz
+#   tests/support/*.c           linked into all of them
+enable_testing()
+
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.c)
+if(support_sources)
+  add_library(vmm_test_support OBJECT ${support_sources})
+  target_include_directories(vmm_test_support PRIVATE include src tests)
+  vmm_add_flags(vmm_test_support)
+endif()
+
+function(vmm_add_test_program name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE src tests)
+  target_compile_definitions(${name} PRIVATE VMM_TEST_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}"
+    VMM_TEST_SANITIZE="${VMM_SANITIZE}" VMM_TEST_FATBIN="${VMM_FATBIN}")
+  vmm_add_flags(${name})
+  target_link_libraries(${name} PRIVATE vmm_objects Threads::Threads ${CMAKE_DL_LIBS} m)
+  if(TARGET vmm_test_support)
+    target_link_libraries(${name} PRIVATE vmm_test_support)
+  endif()
+endfunction()
+
+# Time limits are for hangs, not for speed: an instrumented run on a busy machine must pass too.
+function(vmm_add_test name label limit)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${limit})
+endfunction()
+
+file(GLOB unit_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
+foreach(source IN LISTS unit_sources)
+  get_filename_component(name ${source} NAME_WE)
+  vmm_add_test_program(${name} ${source})
+  vmm_add_test(${name} unit 300 ${name})
+endforeach()
+
+file(GLOB conformance_sources CONFIGURE_DEPENDS tests/conformance/*.c)
+if(conformance_sources)
+  vmm_add_test_program(conformance ${conformance_sources})
+  vmm_add_test(conformance conformance 300 conformance)
+endif()
+
+file(GLOB faults_sources CONFIGURE_DEPENDS tests/faults/*.c)
+if(faults_sources)
+  vmm_add_test_program(faults ${faults_sources})
+  vmm_add_test(faults_sample faults 600 faults --sample)
+endif()
+
+file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+foreach(source IN LISTS fuzz_sources)
+  get_filename_component(name ${source} NAME_WE)
+  if(VMM_FUZZ)
+    vmm_add_test_program(${name} ${source})
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    vmm_add_test_program(${name} ${source} tests/fuzz/main.c)
+    vmm_add_test(${name} fuzz 300 ${name})
+  endif()
+endforeach()
