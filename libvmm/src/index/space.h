@@ -1,0 +1,110 @@
+/* The free space of one pool: which ranges of its address space are live blocks, which are free, and where a block of a
+ * given size goes. Pure bookkeeping: no driver, no lock (the caller holds the pool lock), and no host memory except in
+ * the functions that say "no lock".
+ *
+ * Every range is a record, linked with its neighbours in address order; free ranges hang in bins by size, live blocks
+ * in a hash by address. Alloc and free are O(1). Two free ranges that touch are always one, across mappings too.
+ * Addresses are never 0. Sizes and addresses are multiples of `unit` (256) unless said otherwise. */
+#ifndef VMM_INDEX_SPACE_H
+#define VMM_INDEX_SPACE_H
+
+#include "index/mappings.h"
+#include "index/records.h"
+
+/* Bins: sizes below 64 units each have their own, above there are 64 per power of two; one word of bits per power. */
+#define VMM__BIN_WORDS 52u
+#define VMM__BINS_PER_WORD 64u
+
+typedef struct vmm__block {
+  vmm__u64 address;
+  vmm__u64 size;      /* bytes it holds */
+  vmm__u64 requested; /* bytes asked for */
+  vmm__u64 tag;
+} vmm__block;
+
+typedef struct vmm__space {
+  vmm__records records;
+  vmm__u64 *slots; /* hash of live blocks: hash in the upper 32 bits, record id in the lower; 0 is empty */
+  vmm__u64 slot_count;
+  unsigned slot_shift;       /* 32-bit hash to slot */
+  vmm__u64 block_limit;      /* live blocks the hash has room for */
+  vmm__u64 total_bytes;      /* free and in blocks: read these four freely, write none */
+  vmm__u64 block_bytes;
+  vmm__u64 requested_bytes;
+  vmm__u64 block_count;
+  vmm__u64 base;
+  vmm__u64 unit;
+  uint32_t first;            /* lowest and highest record */
+  uint32_t last;
+  uint32_t cursor;           /* where the last search by address ended; or 0 */
+  vmm__u64 words;            /* bit per word of bins that is not 0 */
+  vmm__u64 bins[VMM__BIN_WORDS];
+  uint32_t heads[VMM__BIN_WORDS][VMM__BINS_PER_WORD];
+  vmm_host_memory memory;
+} vmm__space;
+
+/* Cannot fail and allocates nothing; before the first add a spare must have been adopted. */
+void vmm__space_init(vmm__space *space, const vmm_host_memory *memory, vmm__u64 base, vmm__u64 unit);
+void vmm__space_destroy(vmm__space *space); /* no lock */
+
+/* Reserving, so that nothing below ever runs out:
+ *   while ((hint = vmm__space_short(space, operations)) != 0) {
+ *     unlock; spare = vmm__space_spare_make(memory, hint); if NULL: host out of memory;
+ *     lock; vmm__space_spare_adopt(space, spare); later, unlocked: vmm__space_spare_release(memory, spare); }
+ * It is a loop because another thread may have reserved, or used up, meanwhile. */
+typedef struct vmm__space_spare vmm__space_spare;
+
+/* 0 if `operations` further operations (alloc, free, add, take, in any order) cannot run out; else a hint for make. */
+vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations);
+vmm__space_spare *vmm__space_spare_make(const vmm_host_memory *memory, vmm__u64 hint); /* no lock; NULL: no memory */
+void vmm__space_spare_adopt(vmm__space *space, vmm__space_spare *spare);
+void vmm__space_spare_release(const vmm_host_memory *memory, vmm__space_spare *spare); /* no lock; NULL is ignored */
+
+/* Whether one more alloc, free, add and take can run. O(1); the precondition of all that change something but free. */
+#define VMM__SPACE_READY_RECORDS 8u
+static inline bool vmm__space_ready(const vmm__space *space) {
+  return space->records.free_count >= VMM__SPACE_READY_RECORDS && space->block_count < space->block_limit;
+}
+
+static inline vmm__u64 vmm__space_free_bytes(const vmm__space *space) { return space->total_bytes - space->block_bytes; }
+
+/* Takes a block of `size` bytes (a multiple of the unit, not 0) at `alignment` (a power of two, at least the unit) and
+ * returns its address; 0 if no contiguous free range holds it: then nothing changed. Precondition: ready. */
+vmm__u64 vmm__space_alloc(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag);
+
+/* The same, and the block lies within one entry of `mappings`. Not for the hot path. */
+vmm__u64 vmm__space_alloc_within(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag,
+                                 const vmm__mappings *mappings);
+
+/* Frees the block that starts at `address` (any number). False if none does: nothing changed. *out: what was freed; may
+ * be NULL. Never needs a record. */
+bool vmm__space_free(vmm__space *space, vmm__u64 address, vmm__block *out);
+
+/* A range becomes free. Precondition: ready, no byte of it is known to the space, and it does not wrap. */
+void vmm__space_add(vmm__space *space, vmm__u64 address, vmm__u64 size);
+
+/* Removes a range that is wholly free. False if it is not (or size is 0): nothing changed. Precondition: ready. */
+bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size);
+
+/* ---- questions: any address is allowed; not for the hot path. They may move the cursor, so hold the lock. ---- */
+
+/* The live block that holds `address`. O(1) for its start, else a scan unless the cursor is near. */
+bool vmm__space_find(vmm__space *space, vmm__u64 address, vmm__block *out);
+/* The live block with the lowest start that is not below `address`; go on with block.address + block.size. */
+bool vmm__space_next_block(vmm__space *space, vmm__u64 address, vmm__block *out);
+/* Length of the free part that ends exactly at / starts exactly at `address`; 0 if there is none. An address inside a free
+ * range counts: before is what lies below it in the range, after what lies from it on. */
+vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address);
+vmm__u64 vmm__space_free_after(vmm__space *space, vmm__u64 address);
+/* Whether the whole range is free (size 0: false). Looks only at free ranges at least that long. */
+bool vmm__space_is_free(const vmm__space *space, vmm__u64 address, vmm__u64 size);
+/* Longest contiguous free range, exact. */
+vmm__u64 vmm__space_largest(const vmm__space *space);
+/* Bytes of live blocks within a range. Asked for one range after the other by rising address it is one walk in all. */
+vmm__u64 vmm__space_bytes_in(vmm__space *space, vmm__u64 address, vmm__u64 size);
+
+/* Every invariant: links, order, overlap, no two free neighbours, bins, bits, hash, counters, records. On false *what
+ * says in a few words what is broken. */
+bool vmm__space_check(const vmm__space *space, const char **what);
+
+#endif
