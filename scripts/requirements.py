@@ -1,6 +1,6 @@
 """Print the requirements of dependency groups and extras of pyproject.toml, one a line, for `pip install -r`.
 
-    requirements.py build test      groups; a name that is no group is an extra of the project
+requirements.py build test      groups; a name that is no group is an extra of the project
 """
 
 from __future__ import annotations
