@@ -2,7 +2,6 @@
 # in one fatbin. Without nvcc the library lacks nothing; its vmm.kernel_* operations then answer NOT_SUPPORTED on a GPU.
 set(VMM_KERNEL_SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/kernels/kernels.cu)
 set(VMM_KERNEL_ARCHITECTURES 75 80 86 89 90 100 120)
-set(VMM_FATBIN "")
 
 find_program(VMM_NVCC nvcc HINTS $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
 if(VMM_NVCC AND EXISTS ${VMM_KERNEL_SOURCE})
@@ -16,13 +15,15 @@ if(VMM_NVCC AND EXISTS ${VMM_KERNEL_SOURCE})
     endif()
   endforeach()
   if(newest AND NOT failed)
-    set(VMM_FATBIN ${CMAKE_CURRENT_BINARY_DIR}/vmm_kernels.fatbin)
+    set(VMM_FATBIN ${CMAKE_CURRENT_BINARY_DIR}/vmm_kernels.fatbin CACHE INTERNAL "the GPU-side test kernels, or empty")
     add_custom_command(OUTPUT ${VMM_FATBIN}
-      COMMAND ${VMM_NVCC} -fatbin -O3 -allow-unsupported-compiler ${codes}
+      COMMAND ${VMM_NVCC} -fatbin -O3 --threads 2 -allow-unsupported-compiler ${codes}
         -gencode arch=compute_${newest},code=compute_${newest} -o ${VMM_FATBIN} ${VMM_KERNEL_SOURCE}
       DEPENDS ${VMM_KERNEL_SOURCE} VERBATIM COMMENT "nvcc: vmm_kernels.fatbin")
     add_custom_target(vmm_kernels ALL DEPENDS ${VMM_FATBIN})
-    install(FILES ${VMM_FATBIN} DESTINATION ${CMAKE_INSTALL_DATADIR}/vmm)
+    if(VMM_TOP_LEVEL) # else the including project decides where it goes
+      install(FILES ${VMM_FATBIN} DESTINATION ${CMAKE_INSTALL_DATADIR}/vmm)
+    endif()
   else()
     message(STATUS "nvcc at ${VMM_NVCC} knows none of the architectures wanted: no GPU-side test kernels")
   endif()
