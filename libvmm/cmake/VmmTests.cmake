@@ -62,3 +62,18 @@ foreach(source IN LISTS fuzz_sources)
     vmm_add_test(${name} fuzz 300 ${name})
   endif()
 endforeach()
+
+# Under a sanitizer: the fault that is planted for it must be reported.
+function(vmm_add_planted sanitizer fault report)
+  if("${VMM_SANITIZE}" MATCHES "${sanitizer}")
+    vmm_add_test(planted_${fault} sanitizer 60 planted ${fault})
+    set_tests_properties(planted_${fault} PROPERTIES PASS_REGULAR_EXPRESSION "${report}")
+  endif()
+endfunction()
+
+if(VMM_SANITIZE)
+  vmm_add_test_program(planted tests/planted/planted.c)
+  vmm_add_planted(thread race "data race")
+  vmm_add_planted(address overflow "heap-buffer-overflow")
+  vmm_add_planted(undefined signed "signed integer overflow")
+endif()
