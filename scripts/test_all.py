@@ -44,7 +44,7 @@ def stages(jobs: int) -> list[Stage]:
     return [
         Stage("layers", [*python, "scripts/check_layers.py"]),
         Stage("symbols", [*python, "scripts/check_symbols.py", "build/c/libvmm.so"]),
-        Stage("C unit", [*ctest, "unit"]),
+        Stage("C unit", [*ctest, "unit|example"]),
         Stage("conformance on sim", [*ctest, "conformance"], "libvmm/tests/conformance"),
         Stage("faults, sampled", [*ctest, "faults"], "libvmm/tests/faults"),
         Stage("fuzz, seeded", [*ctest, "fuzz"], "libvmm/tests/fuzz/fuzz_*.c"),
