@@ -1,0 +1,106 @@
+"""A block of a pool: an address and how many bytes, with one owner."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from . import errors, reaper, streams
+
+if TYPE_CHECKING:
+    from .gate import Gate
+    from .pool import Pool
+
+
+class Block:
+    """Memory of a pool. close(), leaving `with` and dropping it free it, ordered on the pool's home stream."""
+
+    __slots__ = ("__weakref__", "_address", "_live", "nbytes", "pool", "tag")
+
+    def __init__(self, pool: Pool, address: int, nbytes: int, tag: int) -> None:
+        self._live = [True]  # whoever pops it owns the right to free: exactly one thread can
+        self._address = address
+        self.pool = pool
+        """The pool; a block keeps it alive."""
+        self.nbytes = nbytes
+        """Bytes asked for."""
+        self.tag = tag
+
+    @property
+    def closed(self) -> bool:
+        return not self._live or self.pool.closed
+
+    @property
+    def address(self) -> int:
+        """The device address (CUdeviceptr). ClosedError once the block or its pool is closed."""
+        if not self._live:
+            raise errors.ClosedError(f"the block at {self._address:#x} is closed")
+        if self.pool.closed:
+            raise errors.ClosedError(f"the pool of the block at {self._address:#x} was closed")
+        return self._address
+
+    ptr = address
+
+    @property
+    def stream(self) -> int:
+        """The CUstream it is ordered on."""
+        return self.pool.home_stream
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds: those asked for, rounded up."""
+        return self.pool.find(self.address).size
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __int__(self) -> int:
+        return self.address
+
+    def __repr__(self) -> str:
+        return f"<pyvmm.Block {self._address:#x}, {self.nbytes} bytes{', closed' if self.closed else ''}>"
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3: bytes, on the home stream."""
+        address, stream = self.address, self.stream
+        return {
+            "shape": (self.nbytes,),
+            "typestr": "|u1",
+            "data": (address if self.nbytes else 0, False),
+            "strides": None,
+            "version": 3,
+            "stream": stream or streams.LEGACY,  # 0 is not allowed there: it could mean either default stream
+        }
+
+    # ---- life ----
+
+    def free(self, idle: bool = False) -> None:
+        """Frees it; ClosedError if it was freed before. idle: the caller vouches that no queued or running work
+        uses it."""
+        if self.pool.closed:
+            raise errors.ClosedError(f"the pool of the block at {self._address:#x} was closed")
+        try:
+            self._live.pop()
+        except IndexError:
+            raise errors.ClosedError(f"the block at {self._address:#x} was freed before") from None
+        self.pool.free_address(self._address, idle)
+
+    def close(self) -> None:
+        """Frees it, ordered on the home stream. Closing twice is fine, and so is closing after the pool."""
+        with contextlib.suppress(errors.ClosedError):
+            self.free()
+
+    def __enter__(self) -> Block:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def __del__(self, queue: deque[tuple[Gate, int]] = reaper.blocks) -> None:
+        try:
+            self._live.pop()
+        except (IndexError, AttributeError):
+            return
+        queue.append((self.pool._gate, self._address))

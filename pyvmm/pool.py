@@ -1,0 +1,280 @@
+"""A pool: memory that grows in place, and blocks of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from . import callbacks, errors, reaper, sizes
+from ._vmm import ffi, lib
+from .block import Block
+from .device import Device, settle
+from .errors import check, new
+from .gate import Gate
+from .options import fill, seconds
+from .records import BlockInfo, MappingInfo, PoolStats, array, read
+from .records import new as new_record
+
+R = TypeVar("R")
+NO_GROWTH = lib.VMM_REQUEST_NO_GROWTH
+
+
+class Pool:
+    """Memory of a device. Blocks keep their pool alive.
+
+    Options: reservation, initial, limit, mapping_min, mapping_max (sizes), home_stream (what alloc and free are ordered
+    on), verify ("access", "data"), scrub, peers (ordinals of devices that get access too).
+    """
+
+    def __init__(self, device: Device, *, peers: Iterable[int] = (), **options: Any) -> None:
+        reaper.reap()
+        filled = _fill(options)
+        self._stream = int(ffi.cast("uintptr_t", filled.home_stream))
+        try:
+            ordinals = ffi.new("int[]", list(peers))
+        except OverflowError:
+            raise errors.InvalidArgumentError("peers: not the numbers of devices") from None
+        filled.peer_count, filled.peers = len(ordinals), ordinals if len(ordinals) else ffi.NULL
+        pointer, error = ffi.new("vmm_pool **"), new()
+        with device._gate as handle:
+            status = lib.vmm_pool_create(pointer, handle, filled, error)
+        self.device = device
+        self._gate = Gate(pointer[0], "pool")
+        self._gate.closed = status != lib.VMM_OK
+        settle_new(status, error, self)
+        self._cell = self._gate.cell
+        device._pools[int(ffi.cast("uintptr_t", pointer[0]))] = self
+
+    def __repr__(self) -> str:
+        return f"<pyvmm.Pool{', closed' if self.closed else ''} of {self.device!r}>"
+
+    # ---- life ----
+
+    @property
+    def closed(self) -> bool:
+        return self._gate.closed
+
+    @property
+    def home_stream(self) -> int:
+        """The CUstream that alloc and free are ordered on; 0 is the legacy default stream."""
+        return self._stream
+
+    def close(self, force: bool = False) -> None:
+        """Gives everything back. BusyError while blocks live, unless forced: then their work is waited for, and they
+        are closed. Closing twice is fine."""
+        reaper.reap()
+        _end_pool(self._gate, lib.VMM_DESTROY_FORCED if force else lib.VMM_DESTROY_IDLE)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(force=True)  # blocks of the failed body are still held by its traceback
+        except errors.VmmError as second:
+            errors.add_note(error, f"closing the pool failed too: {second}")
+
+    def __del__(self, queue: deque[Callable[[], None]] = reaper.objects) -> None:
+        gate = getattr(self, "_gate", None)
+        if gate is None or gate.closed:
+            return
+        device = self.device  # kept until the pool is ended
+
+        def end() -> None:
+            try:
+                _end_pool(gate, lib.VMM_DESTROY_IDLE)
+            except errors.ForkedError:
+                pass
+            except errors.VmmError as error:
+                reaper.warn(f"a pool of {device!r} was dropped, and could not be closed: {error}")
+
+        queue.append(end)
+
+    # ---- blocks ----
+
+    def alloc(
+        self,
+        size: sizes.Size,
+        alignment: sizes.Size = 0,
+        tag: int = 0,
+        one_mapping: bool = False,
+        scrub: bool = False,
+        deadline: float | None = None,
+        growth: bool = True,
+    ) -> Block:
+        """A block, ordered on the home stream. tag: a number shown in listings. one_mapping: it lies within one
+        mapping. scrub: zeroed before it is given. deadline: seconds. growth=False: an error, not a larger pool."""
+        number = sizes.parse(size)
+        if not (alignment or tag or one_mapping or scrub or deadline is not None) and growth:
+            return Block(self, self.alloc_address(number), number, 0)
+        if reaper.blocks:
+            reaper.free_blocks()
+        request, error, address = ffi.new("vmm_request *"), new(), ffi.new("unsigned long long *")
+        check(lib.vmm_request_init(request, ffi.sizeof("vmm_request")))
+        request.size, request.alignment = number, sizes.parse(alignment, "alignment")
+        request.tag, request.deadline_ns = sizes.parse(tag, "tag"), seconds(deadline, "deadline")
+        flags = (lib.VMM_REQUEST_ONE_MAPPING, one_mapping), (lib.VMM_REQUEST_SCRUB, scrub), (NO_GROWTH, not growth)
+        request.flags = sum(flag for flag, wanted in flags if wanted)
+        with self._gate as pool:
+            status = lib.vmm_pool_alloc_with(pool, request, address, error)
+        self._settle_alloc(status, error, address[0])
+        return Block(self, address[0], number, tag)
+
+    def alloc_address(self, size: int) -> int:
+        """The same as a bare address: nothing but free_address gives it back."""
+        if reaper.blocks:
+            reaper.free_blocks()
+        try:
+            address = lib.vmm_py_alloc(self._cell, size)
+        except (OverflowError, TypeError):
+            return self.alloc_address(sizes.parse(size))  # a text, or an error that says what is wrong
+        if address and not callbacks.pending:
+            return address
+        return self._alloc_slowly(address, size)
+
+    def free_address(self, address: int, idle: bool = False) -> None:
+        """Frees a block by its address, ordered on the home stream. idle: the caller vouches that no work uses it."""
+        if reaper.blocks:
+            reaper.free_blocks()
+        try:
+            if not idle and lib.vmm_py_free(self._cell, address) == 0:
+                return
+        except OverflowError:
+            raise errors.UnknownAddressError(f"{address} is no address") from None
+        error = new()
+        with self._gate as pool:
+            status = (lib.vmm_pool_free_idle if idle else lib.vmm_pool_free)(pool, address, error)
+        check(status, error)
+
+    def _alloc_slowly(self, address: int, size: int) -> int:
+        error = ffi.new("vmm_error *", lib.vmm_py_last_error()[0])
+        if not address and error.status == lib.VMM_OK:  # the gate was closed
+            with self._gate:
+                pass
+            return self.alloc_address(size)
+        self._settle_alloc(lib.VMM_OK if address else error.status, error, address)
+        return address
+
+    def _settle_alloc(self, status: int, error: Any, address: int) -> None:
+        try:
+            settle(status, error)
+        except BaseException:
+            if address:  # a callback raised, so nobody gets the block
+                self.free_address(address, idle=True)
+            raise
+
+    # ---- size ----
+
+    def grow(self, size: sizes.Size) -> int:
+        """Commits at least so many bytes more, ahead of need. Answers the bytes committed."""
+        reaper.reap()
+        done, error, number = ffi.new("unsigned long long *"), new(), sizes.parse(size)
+        with self._gate as pool:
+            status = lib.vmm_pool_grow(pool, number, done, error)
+        settle(status, error, done[0])
+        return int(done[0])
+
+    def trim(self, keep: sizes.Size = 0, deadline: float | None = None) -> int:
+        """Gives idle mappings back until at most `keep` bytes stay committed. Answers the bytes given back;
+        PartialError and its like have them in `done`."""
+        reaper.reap()
+        done, error, number = ffi.new("unsigned long long *"), new(), sizes.parse(keep, "keep")
+        nanoseconds = seconds(deadline, "deadline")
+        with self._gate as pool:
+            status = lib.vmm_pool_trim(pool, number, nanoseconds, done, error)
+        settle(status, error, done[0])
+        return int(done[0])
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the pool may commit; 0: no limit."""
+        return self.stats.limit
+
+    @limit.setter
+    def limit(self, value: sizes.Size) -> None:
+        number, error = sizes.parse(value, "limit"), new()
+        with self._gate as pool:
+            check(lib.vmm_pool_set_limit(pool, number, error), error)
+
+    def add_peer(self, ordinal: int) -> None:
+        """Grants another device access to all of the pool, now and later."""
+        reaper.reap()
+        error = new()
+        with self._gate as pool:
+            try:
+                status = lib.vmm_pool_add_peer(pool, ordinal, error)
+            except OverflowError:
+                raise errors.InvalidArgumentError(f"ordinal: {ordinal} is no device") from None
+        settle(status, error)
+
+    # ---- what it knows ----
+
+    @property
+    def stats(self) -> PoolStats:
+        reaper.reap()
+        struct, error = new_record(PoolStats), new()
+        with self._gate as pool:
+            check(lib.vmm_pool_get_stats(pool, struct, error), error)
+        return read(PoolStats, struct)
+
+    def find(self, address: int) -> BlockInfo:
+        """The live block that holds an address, at its start or inside."""
+        reaper.reap()
+        struct, error, number = new_record(BlockInfo), new(), sizes.parse(address, "address")
+        with self._gate as pool:
+            check(lib.vmm_pool_find(pool, number, struct, error), error)
+        return read(BlockInfo, struct)
+
+    def blocks(self) -> list[BlockInfo]:
+        """The live blocks, by rising address."""
+        return self._listing(BlockInfo, lib.vmm_pool_get_blocks)
+
+    def mappings(self) -> list[MappingInfo]:
+        """The mappings, by rising address."""
+        return self._listing(MappingInfo, lib.vmm_pool_get_mappings)
+
+    def _listing(self, kind: type[R], call: Any) -> list[R]:
+        reaper.reap()
+        count, error, room = ffi.new("size_t *"), new(), 64
+        while True:  # the pool may grow between two looks
+            entries = array(kind, room)
+            with self._gate as pool:
+                check(call(pool, entries, room, count, error), error)
+            if count[0] <= room:
+                return [read(kind, entries[i]) for i in range(count[0])]
+            room = count[0] + count[0] // 8
+
+    def check(self) -> None:
+        """Checks every invariant of the pool; BrokenError names the one that does not hold."""
+        reaper.reap()
+        error = new()
+        with self._gate as pool:
+            check(lib.vmm_pool_check(pool, error), error)
+
+
+def settle_new(status: int, error: Any, pool: Pool) -> None:
+    """After a create: an exception of a callback must not leave a pool behind that nobody knows."""
+    try:
+        settle(status, error)
+    except BaseException:
+        if status == lib.VMM_OK:
+            _end_pool(pool._gate, lib.VMM_DESTROY_FORCED)
+        raise
+
+
+def _fill(options: dict[str, Any]) -> Any:
+    if "peer_count" in options:
+        raise TypeError("Pool() got an unknown option 'peer_count'; peers= is a list")
+    return fill("Pool()", "vmm_pool_options", options, {"verify": "VMM_VERIFY_"})
+
+
+def _end_pool(gate: Gate, mode: int) -> None:
+    def end(pointer: Any) -> None:
+        error = new()
+        settle(lib.vmm_pool_destroy(pointer, mode, error), error)
+
+    gate.close(end)

@@ -1,0 +1,71 @@
+"""What was dropped without being closed. A destructor may run anywhere, also inside a callback of the library's, so it
+only queues; the queues are emptied at the start of later calls."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from ._vmm import lib
+
+if TYPE_CHECKING:
+    from .gate import Gate
+
+blocks: deque[tuple[Gate, int]] = deque()
+"""Addresses to free. Emptied by every call: freeing calls no driver."""
+
+objects: deque[Callable[[], None]] = deque()
+"""Pools, devices and drivers to end, each as a function. Emptied by the calls that are slow anyway."""
+
+
+class Hooked(Protocol):
+    def unhook(self) -> None: ...
+
+
+_hooked: weakref.WeakSet[Hooked] = weakref.WeakSet()
+
+
+def free_blocks() -> None:
+    while blocks:
+        try:
+            gate, address = blocks.popleft()
+        except IndexError:  # another thread was faster
+            return
+        status = lib.vmm_py_free(gate.cell, address)
+        if status not in (lib.VMM_OK, lib.VMM_ERROR_FORKED, -1):
+            warn(f"a block at {address:#x} was dropped, and could not be freed: status {status}")
+
+
+def reap() -> None:
+    """Frees dropped blocks and ends dropped objects."""
+    if blocks:
+        free_blocks()
+    while objects:
+        try:
+            end = objects.popleft()
+        except IndexError:
+            return
+        end()
+
+
+def warn(message: str) -> None:
+    """For failures that no call can raise."""
+    warnings.warn(message, ResourceWarning, stacklevel=3)
+
+
+def unhook_at_exit(owner: Hooked) -> None:
+    """The library must not call into Python after the interpreter ends."""
+    _hooked.add(owner)
+
+
+@atexit.register
+def _finish() -> None:
+    """Memory is left to the end of the process, which gives it back whole; only callbacks are unhooked."""
+    for owner in list(_hooked):
+        with contextlib.suppress(Exception):
+            owner.unhook()
