@@ -198,11 +198,12 @@ def test_the_summary_reads_what_the_harnesses_print() -> None:
     stage = test_all.Stage("x", [])
     output = (
         "7: SKIP a_test: no GPU here\n7: 3 passed, 1 failed\n8: 2 passed, 0 failed\n"
+        "9: skip MAP-3 no GPU here\n9: 4 passed, 0 failed, 1 skipped\n"
         "SKIPPED [2] tests/test_x.py:3: no GPU here\n===== 5 passed, 2 skipped, 1 error in 0.3s =====\n"
     )
     test_all.read_counts(stage, output)
-    assert (stage.passed, stage.failed) == (10, 2)
-    assert stage.skips == ["a_test: no GPU here", "tests/test_x.py:3: no GPU here"]
+    assert (stage.passed, stage.failed) == (14, 2)
+    assert stage.skips == ["a_test: no GPU here", "MAP-3 no GPU here", "tests/test_x.py:3: no GPU here"]
 
 
 SKIPPING = """
