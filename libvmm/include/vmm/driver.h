@@ -143,7 +143,8 @@ typedef enum vmm_fault_phase {
   VMM_FAULT_BEFORE = 0,  /* refused: the call is not made */
   VMM_FAULT_AFTER = 1,   /* the call is made, then `code` is answered instead of success */
   VMM_FAULT_LIE = 2,     /* success is answered, the call is not made (not for create, over the CUDA driver) */
-  VMM_FAULT_PARTIAL = 3  /* set-access: the first half of the mappings of a range is granted, then `code` is answered */
+  VMM_FAULT_PARTIAL = 3  /* set-access and unmap only: done for the first half of the mappings in the range (of one: for
+                            none), then `code` is answered */
 } vmm_fault_phase;
 
 typedef enum vmm_fault_condition {
@@ -155,14 +156,15 @@ typedef enum vmm_fault_condition {
 
 typedef enum vmm_fault_times { VMM_FAULT_FOR_EVER = 2147483647 } vmm_fault_times; /* for vmm_fault_rule.times */
 
-/* Called before a matching call is made, in the calling thread, with no lock of this library's drivers held. May call
- * the driver. `opportunity` counts the matching calls, from 1. */
+/* Called before each matching call (not only those that fail), in the calling thread, with no lock of this library's
+ * drivers held; rules after it see what it did. May call the driver: no rule looks at the calls of a hook's own thread.
+ * `opportunity` counts the matching calls, from 1. */
 typedef void (*vmm_fault_hook)(void *data, int op, unsigned long long opportunity);
 
 typedef struct vmm_fault_rule {
   size_t struct_size;
   int op;                          /* vmm_op; VMM_OP_ANY: every operation */
-  int code;                        /* the CUresult answered; 0 with a hook: only the hook runs */
+  int code;                        /* the CUresult answered; 0 with a hook or a delay: only that, other rules decide */
   int phase;                       /* vmm_fault_phase */
   int condition;                   /* vmm_fault_condition; a call counts as matching only if it holds */
   unsigned long long occurrence;   /* the first matching call that fails, from 1; 0: 1 */
@@ -171,10 +173,12 @@ typedef struct vmm_fault_rule {
   unsigned long long size;
   unsigned long long object;       /* with match_object: only calls about this device, stream, handle or event */
   int match_object;
-  int sticky;                      /* 1: once fired, every operation answers `code`, until cleared: a lost device */
+  int sticky;                      /* 1: once fired, the device is lost until cleared: every operation answers `code`. What
+                                      gives something back is done all the same; what is about the thread or the driver
+                                      (init, devices, attributes, current context, capture mode) goes on working */
   unsigned long long thread;       /* only calls of this thread (vmm_fault_thread()); 0: any */
   unsigned long long budget;       /* for VMM_FAULT_IF_OVER_BUDGET */
-  unsigned long long delay_ns;     /* time that passes on the driver's clock before the call */
+  unsigned long long delay_ns;     /* time that passes on the driver's clock before a call that fails by this rule */
   unsigned int probability;        /* matching calls fail with probability / 2^32, seeded; 0: always */
   int reserved;
   vmm_fault_hook hook;             /* or NULL */
@@ -187,18 +191,21 @@ VMM_API vmm_status vmm_fault_create(vmm_driver **driver, vmm_driver *inner, unsi
 
 VMM_API vmm_status vmm_fault_rule_init(vmm_fault_rule *rule, size_t size);
 
-/* Adds a rule; the first rule that fires decides. *id names it (may be NULL). Status: INVALID_ARGUMENT (not a fault
+/* Adds a rule; rules are asked in the order added, each counts its own matching calls, the first that fires decides. *id names it (may be NULL). Status: INVALID_ARGUMENT (not a fault
  * wrapper, an unknown op, phase or condition, a lie about create over CUDA), OUT_OF_HOST_MEMORY, VERSION. */
 VMM_API vmm_status vmm_fault_add(vmm_driver *driver, const vmm_fault_rule *rule, int *id, vmm_error *error);
 
 /* The same from text: CALL:CODE[@occurrence][xTIMES|x*][:after|:lie|:partial][:pending|:evicted|:budget=BYTES][:sticky]
- * [:p=0.25][:delay=NS], several joined by commas, e.g. "cuMemSetAccess:NOT_READY@3x2". All rules or none are added. */
+ * [:p=0.25][:delay=NS], several joined by commas, e.g. "cuMemSetAccess:NOT_READY@3x2". CALL is what vmm_op_from_name
+ * takes, or * for any; CODE what vmm_code_from_name takes; bytes may end in KiB, MiB, GiB or TiB, a delay in ns, us, ms or
+ * s. All rules or none are added. Status: INVALID_ARGUMENT (the message says what and where), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_fault_add_text(vmm_driver *driver, const char *text, vmm_error *error);
 
 /* Removes all rules, clears a sticky state and restarts the counts of opportunities. */
 VMM_API vmm_status vmm_fault_clear(vmm_driver *driver);
 
-/* How often rule `id` fired (*fired) and how many matching calls it saw (*matched). Either may be NULL. */
+/* How often rule `id` fired (*fired) and how many matching calls it saw (*matched). Either may be NULL. A fault after the
+ * call fires only if the call succeeded. */
 VMM_API vmm_status vmm_fault_count(vmm_driver *driver, int id, unsigned long long *fired, unsigned long long *matched);
 
 /* How many calls of `op` (VMM_OP_ANY: all) were seen since the last clear. */
@@ -207,7 +214,8 @@ VMM_API unsigned long long vmm_fault_opportunities(vmm_driver *driver, int op);
 /* A number for the calling thread, as rules match it. Never 0. */
 VMM_API unsigned long long vmm_fault_thread(void);
 
-/* What a creating call made before it was told to have failed (VMM_FAULT_AFTER): nobody else can name it. */
+/* What a creating call made before it was told to have failed (VMM_FAULT_AFTER): nobody else can name it, for the
+ * caller's output is set to zero. The first 1,024 are listed; more are only counted. */
 typedef struct vmm_fault_orphan {
   int op;                    /* the creating operation */
   int reserved;
@@ -218,7 +226,8 @@ typedef struct vmm_fault_orphan {
 /* Copies the orphans, oldest first. *count: how many there are (may exceed `capacity`). */
 VMM_API vmm_status vmm_fault_get_orphans(vmm_driver *driver, vmm_fault_orphan *array, size_t capacity, size_t *count);
 
-/* Gives the orphans back through the inner driver, and forgets them. */
+/* Gives the orphans back through the inner driver, youngest first, and forgets them. Status: INVALID_ARGUMENT, PARTIAL
+ * (some could not be given back, or were not listed). */
 VMM_API vmm_status vmm_fault_release_orphans(vmm_driver *driver);
 
 /* ---- record: a ring of the last calls, counts and times ------------------------------------------------------------ */
