@@ -25,7 +25,8 @@ static inline void vmm__call_output(vmm__call *call, unsigned index, void *where
   call->outputs[index].size = size;
 }
 
-static inline void vmm__call_two_outputs(vmm__call *call, void *first, size_t first_size, void *second, size_t second_size) {
+static inline void vmm__call_two_outputs(vmm__call *call, void *first, size_t first_size, void *second,
+                                         size_t second_size) {
   vmm__call_output(call, 0, first, first_size);
   vmm__call_output(call, 1, second, second_size);
 }
@@ -50,7 +51,7 @@ bool vmm__wrapper_is_wsl(void *self);
 /* In a generated function: VMM__CALL_START(name, address, size, object) declares `call`; VMM__CALL_DETAILS(name) notes the
  * outputs of the operations that have some. */
 #define VMM__CALL_START(name, address, size, object) \
-  {VMM_OP_##name, (vmm__u64)(address), (vmm__u64)(size), (vmm__u64)(object), {{NULL, 0}, {NULL, 0}}, NULL, 0}
+  { VMM_OP_##name, (vmm__u64)(address), (vmm__u64)(size), (vmm__u64)(object), {{NULL, 0}, {NULL, 0}}, NULL, 0 }
 
 #define VMM__CALL_PICK_SECOND(a, b, ...) b
 #define VMM__CALL_PICK(...) VMM__CALL_PICK_SECOND(__VA_ARGS__)

@@ -123,10 +123,8 @@ const char *vmm_code_name(int code) {
     int middle = (low + high) / 2;
 
     if (codes[middle].code == code) return codes[middle].name;
-    if (codes[middle].code < code)
-      low = middle + 1;
-    else
-      high = middle - 1;
+    if (codes[middle].code < code) low = middle + 1;
+    else high = middle - 1;
   }
   return "CUDA_ERROR_?";
 }

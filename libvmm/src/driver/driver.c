@@ -52,9 +52,7 @@ vmm_status vmm_driver_name(vmm_driver *driver, char *text, size_t capacity) {
   return VMM_OK;
 }
 
-unsigned long long vmm_driver_now(vmm_driver *driver) {
-  return driver != NULL ? driver->table->now(driver->self) : 0;
-}
+unsigned long long vmm_driver_now(vmm_driver *driver) { return driver != NULL ? driver->table->now(driver->self) : 0; }
 
 void vmm_driver_wait(vmm_driver *driver, unsigned long long ns) {
   if (driver != NULL) driver->table->wait(driver->self, ns);

@@ -20,19 +20,25 @@ typedef struct vmm__driver_table {
   void (*destroy)(void *self); /* ends and frees self, without the inner driver */
 } vmm__driver_table;
 
-typedef enum vmm__driver_kind { VMM__DRIVER_CUDA = 1, VMM__DRIVER_SIM, VMM__DRIVER_FAULT, VMM__DRIVER_RECORD } vmm__driver_kind;
+typedef enum vmm__driver_kind {
+  VMM__DRIVER_CUDA = 1,
+  VMM__DRIVER_SIM,
+  VMM__DRIVER_FAULT,
+  VMM__DRIVER_RECORD
+} vmm__driver_kind;
 
 /* The first member of every driver's own struct. */
 struct vmm_driver {
   const vmm__driver_table *table;
-  void *self;         /* what the table's functions get; the struct this one begins */
-  vmm_driver *inner;  /* wrappers: the driver below, counted; else NULL */
+  void *self;        /* what the table's functions get; the struct this one begins */
+  vmm_driver *inner; /* wrappers: the driver below, counted; else NULL */
   vmm__driver_kind kind;
   atomic_uint count;
 };
 
 /* Fills the common part; count 1. A wrapper retains `inner`. */
-void vmm__driver_init(vmm_driver *driver, vmm__driver_kind kind, const vmm__driver_table *table, void *self, vmm_driver *inner);
+void vmm__driver_init(vmm_driver *driver, vmm__driver_kind kind, const vmm__driver_table *table, void *self,
+                      vmm_driver *inner);
 
 /* The driver of a kind in a stack, outermost first; NULL if there is none. */
 vmm_driver *vmm__driver_find(vmm_driver *driver, vmm__driver_kind kind);

@@ -40,7 +40,8 @@ const char *vmm__fault_rule_check(vmm__fault *fault, const vmm_fault_rule *rule)
   if (rule->condition < VMM_FAULT_ALWAYS || rule->condition > VMM_FAULT_IF_AFTER_RELEASE) return "unknown condition";
   if (rule->code < 0) return "a code is not negative";
   if (rule->reserved != 0) return "reserved is not zero";
-  if (rule->phase == VMM_FAULT_LIE && may_create(rule->op) && vmm__driver_find(fault->base.inner, VMM__DRIVER_CUDA) != NULL)
+  if (rule->phase == VMM_FAULT_LIE && may_create(rule->op) &&
+      vmm__driver_find(fault->base.inner, VMM__DRIVER_CUDA) != NULL)
     return "a lie about a call that creates something is not possible over the CUDA driver";
   if (rule->phase == VMM_FAULT_PARTIAL && rule->op != VMM_OP_mem_set_access && rule->op != VMM_OP_mem_unmap)
     return "only cuMemSetAccess and cuMemUnmap can be done in part";

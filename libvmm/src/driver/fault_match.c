@@ -52,7 +52,8 @@ static bool in_turn(const vmm__fault *fault, const vmm__fault_rule *rule) {
   if (rule->matched < first) return false;
   if (times < VMM_FAULT_FOR_EVER && rule->matched - first >= times) return false;
   if (rule->rule.probability == 0) return true;
-  return vmm_pattern_word(fault->seed + (vmm__u64)rule->id * 0x2545F4914F6CDD1Du, rule->matched) < rule->rule.probability;
+  return vmm_pattern_word(fault->seed + (vmm__u64)rule->id * 0x2545F4914F6CDD1Du, rule->matched) <
+         rule->rule.probability;
 }
 
 static void run_hook(vmm__fault *fault, const vmm_fault_rule *rule, int op, vmm__u64 opportunity) {
@@ -136,10 +137,8 @@ bool vmm__fault_before(vmm__fault *fault, const vmm__call *call, vmm__fault_deci
   if (inside_hook > 0) return true;
   vmm__lock_acquire(&fault->lock);
   fault->opportunities[call->op]++;
-  if (fault->sticky_code != 0)
-    decide_lost(fault, call, decision);
-  else if (fault->rules.count > 0)
-    delay = try_rules(fault, call, decision);
+  if (fault->sticky_code != 0) decide_lost(fault, call, decision);
+  else if (fault->rules.count > 0) delay = try_rules(fault, call, decision);
   vmm__lock_release(&fault->lock);
   if (delay > 0) vmm__wrapper_wait(fault, delay);
   if (decision->fires && decision->phase == VMM_FAULT_PARTIAL) vmm__fault_partial(fault, call);

@@ -84,10 +84,8 @@ vmm_status vmm_fault_release_orphans(vmm_driver *driver) {
     orphan = fault->orphans[--fault->orphan_count];
     vmm__lock_release(&fault->lock);
     memset(&undo, 0, sizeof undo);
-    if (give_back(fault->base.inner, &orphan, &undo) == VMM_CODE_SUCCESS)
-      vmm__fault_track(fault, &undo);
-    else
-      status = VMM_ERROR_PARTIAL;
+    if (give_back(fault->base.inner, &orphan, &undo) == VMM_CODE_SUCCESS) vmm__fault_track(fault, &undo);
+    else status = VMM_ERROR_PARTIAL;
   }
   vmm__lock_release(&fault->lock);
   return status;

@@ -3,16 +3,16 @@
 
 #define VMM_SELF_PARAMETER void *self
 #define VMM_SELF wrapper->base.inner->self
-#define VMM_OP(name, symbol, since, need, parameters, arguments, address, size, object) \
-  static int call_##name parameters {                                                   \
-    vmm__fault *wrapper = self;                                                         \
-    const vmm__driver_table *below = wrapper->base.inner->table;                        \
-    vmm__call call = VMM__CALL_START(name, address, size, object);                      \
-    vmm__fault_decision decision;                                                       \
-    int answer = VMM_CODE_NOT_FOUND;                                                    \
-    VMM__CALL_DETAILS(name);                                                            \
+#define VMM_OP(name, symbol, since, need, parameters, arguments, address, size, object)                      \
+  static int call_##name parameters {                                                                        \
+    vmm__fault *wrapper = self;                                                                              \
+    const vmm__driver_table *below = wrapper->base.inner->table;                                             \
+    vmm__call call = VMM__CALL_START(name, address, size, object);                                           \
+    vmm__fault_decision decision;                                                                            \
+    int answer = VMM_CODE_NOT_FOUND;                                                                         \
+    VMM__CALL_DETAILS(name);                                                                                 \
     if (vmm__fault_before(wrapper, &call, &decision) && below->name != NULL) answer = below->name arguments; \
-    return vmm__fault_after(wrapper, &call, &decision, answer);                         \
+    return vmm__fault_after(wrapper, &call, &decision, answer);                                              \
   }
 #include "vmm/ops.def"
 #undef VMM_SELF_PARAMETER

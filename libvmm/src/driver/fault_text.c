@@ -59,7 +59,8 @@ static bool parse_scaled(parser *p, const char *const *units, const vmm__u64 *fa
 
   if (!parse_number(p, number)) return false;
   for (i = 0; units[i] != NULL; i++)
-    if (accept_word(p, units[i])) return vmm__multiply(*number, factors[i], number) || fail(p, "the number is too large");
+    if (accept_word(p, units[i]))
+      return vmm__multiply(*number, factors[i], number) || fail(p, "the number is too large");
   return true;
 }
 
@@ -68,15 +69,17 @@ static bool parse_probability(parser *p, unsigned *probability) {
   vmm__u64 whole = 0;
   vmm__u64 digits = 0;
   vmm__u64 scale = 1;
+  bool positive = false;
 
   if (is_digit(*p->at) && !parse_number(p, &whole)) return false;
   if (accept(p, '.'))
-    for (; is_digit(*p->at); p->at++)
-      if (scale < 1000000000u) { /* more digits than 2^-32 resolves are read and dropped */
-        digits = digits * 10 + (vmm__u64)(*p->at - '0');
-        scale *= 10;
-      }
-  if (whole > 1 || (whole == 1 && digits != 0) || (whole == 0 && digits == 0)) return fail(p, "p must be in (0, 1]");
+    for (; is_digit(*p->at); p->at++) {
+      positive = positive || *p->at != '0';
+      if (scale == 1000000000u) continue; /* finer than 2^-32 */
+      digits = digits * 10 + (vmm__u64)(*p->at - '0');
+      scale *= 10;
+    }
+  if (whole > 1 || (whole == 1) == positive) return fail(p, "p must be in (0, 1]");
   digits = (digits << 32) / scale;
   *probability = whole == 1 ? 0 : (unsigned)vmm__max(digits, 1);
   return true;
@@ -152,7 +155,8 @@ static bool parse_option(parser *p, vmm_fault_rule *rule) {
   if (accept_word(p, "evicted")) return set_once(p, &rule->condition, VMM_FAULT_IF_AFTER_RELEASE);
   if (accept_word(p, "sticky")) return set_once(p, &rule->sticky, 1);
   if (accept_prefix(p, "budget="))
-    return set_once(p, &rule->condition, VMM_FAULT_IF_OVER_BUDGET) && parse_scaled(p, bytes, byte_factors, &rule->budget);
+    return set_once(p, &rule->condition, VMM_FAULT_IF_OVER_BUDGET) &&
+           parse_scaled(p, bytes, byte_factors, &rule->budget);
   if (accept_prefix(p, "p=")) return parse_probability(p, &rule->probability);
   if (accept_prefix(p, "delay=")) return parse_scaled(p, times, time_factors, &rule->delay_ns);
   return fail(p, "unknown option");
@@ -195,7 +199,8 @@ vmm_status vmm_fault_add_text(vmm_driver *driver, const char *text, vmm_error *e
   size_t count = 0;
 
   if (fault == NULL || text == NULL)
-    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_fault_add_text: text is NULL, or the driver is no fault wrapper");
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
+                     "vmm_fault_add_text: text is NULL, or the driver is no fault wrapper");
   do {
     if (count == MOST_RULES) {
       (void)fail(&p, "more than 32 rules in one text");

@@ -15,10 +15,8 @@ static size_t find_handle(const vmm__fault *fault, vmm__u64 handle, vmm__fault_h
   while (low < high) {
     size_t middle = low + (high - low) / 2;
 
-    if (handles[middle].handle < handle)
-      low = middle + 1;
-    else
-      high = middle;
+    if (handles[middle].handle < handle) low = middle + 1;
+    else high = middle;
   }
   *found = low < fault->handles.count && handles[low].handle == handle ? &handles[low] : NULL;
   return low;
@@ -60,10 +58,8 @@ static size_t find_mapping(const vmm__fault *fault, vmm__u64 address) {
   while (low < high) {
     size_t middle = low + (high - low) / 2;
 
-    if (mappings[middle].address < address)
-      low = middle + 1;
-    else
-      high = middle;
+    if (mappings[middle].address < address) low = middle + 1;
+    else high = middle;
   }
   return low;
 }
@@ -218,7 +214,8 @@ static bool stream_pending(vmm_driver *inner, void *stream) {
   int capturing = 0;
 
   if (inner->table->stream_is_capturing == NULL || inner->table->stream_query == NULL) return false;
-  if (inner->table->stream_is_capturing(inner->self, stream, &capturing) != VMM_CODE_SUCCESS || capturing != 0) return false;
+  if (inner->table->stream_is_capturing(inner->self, stream, &capturing) != VMM_CODE_SUCCESS || capturing != 0)
+    return false;
   return inner->table->stream_query(inner->self, stream) == VMM_CODE_NOT_READY;
 }
 
@@ -253,7 +250,8 @@ bool vmm__fault_pending(vmm__fault *fault) {
   memcpy(contexts, fault->contexts, sizeof contexts);
   memcpy(streams, fault->streams, sizeof streams);
   vmm__lock_release(&fault->lock);
-  if (inner->table->capture_mode == NULL || inner->table->capture_mode(inner->self, &mode) != VMM_CODE_SUCCESS) return false;
+  if (inner->table->capture_mode == NULL || inner->table->capture_mode(inner->self, &mode) != VMM_CODE_SUCCESS)
+    return false;
   pending = legacy_pending(inner, contexts, context_count);
   for (i = 0; i < stream_count && !pending; i++) pending = stream_pending(inner, streams[i]);
   (void)inner->table->capture_mode(inner->self, &mode);

@@ -55,13 +55,13 @@ static int note(vmm__record *record, const vmm__call *call, vmm__u64 start, int 
 
 #define VMM_SELF_PARAMETER void *self
 #define VMM_SELF wrapper->base.inner->self
-#define VMM_OP(name, symbol, since, need, parameters, arguments, address, size, object) \
-  static int call_##name parameters {                                                   \
-    vmm__record *wrapper = self;                                                        \
-    const vmm__driver_table *below = wrapper->base.inner->table;                        \
-    vmm__call call = VMM__CALL_START(name, address, size, object);                      \
-    vmm__u64 start = vmm__wrapper_now(wrapper);                                         \
-    VMM__CALL_DETAILS(name);                                                            \
+#define VMM_OP(name, symbol, since, need, parameters, arguments, address, size, object)                   \
+  static int call_##name parameters {                                                                     \
+    vmm__record *wrapper = self;                                                                          \
+    const vmm__driver_table *below = wrapper->base.inner->table;                                          \
+    vmm__call call = VMM__CALL_START(name, address, size, object);                                        \
+    vmm__u64 start = vmm__wrapper_now(wrapper);                                                           \
+    VMM__CALL_DETAILS(name);                                                                              \
     return note(wrapper, &call, start, below->name != NULL ? below->name arguments : VMM_CODE_NOT_FOUND); \
   }
 #include "vmm/ops.def"

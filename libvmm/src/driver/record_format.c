@@ -34,7 +34,8 @@ size_t vmm_record_format(const vmm_record_entry *entry, char *text, size_t capac
   }
   vmm__text_add(&line, ") -> ");
   vmm__text_add(&line, vmm_code_name(entry->code));
-  if (entry->code != 0 && vmm_code_name(entry->code)[sizeof "CUDA_ERROR_" - 1] == '?') vmm__text_add_signed(&line, entry->code);
+  if (entry->code != 0 && vmm_code_name(entry->code)[sizeof "CUDA_ERROR_" - 1] == '?')
+    vmm__text_add_signed(&line, entry->code);
   if (entry->output != 0) {
     vmm__text_add(&line, " output=");
     vmm__text_add_hex(&line, entry->output);
