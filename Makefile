@@ -6,6 +6,8 @@ JOBS ?= 2
 # Warnings are errors where we look at them; a user's newer compiler must not stop `make test`.
 WERROR ?= $(if $(CI),ON,OFF)
 SANITIZE ?= address,undefined
+# GPU code of the test kernels: nvcc made it with the C library, or it was brought here.
+KERNELS ?= build/c/vmm_kernels.fatbin
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -66,7 +68,7 @@ test: build/c/stamp build/py/stamp $(VENV)/stamp-test ## everything that can be 
 
 # ---- parts of it ----
 test-c: build/c/stamp ## the C unit tests
-	$(CTEST) --test-dir build/c -j $(JOBS) --output-on-failure -L 'unit|fuzz'
+	$(CTEST) --test-dir build/c -j $(JOBS) --output-on-failure -L 'unit|fuzz|example'
 
 test-py: build/py/stamp $(VENV)/stamp-test ## the Python tests
 	$(BIN)/pytest -m 'not packaging' $(PYTEST_ARGS)
@@ -75,7 +77,7 @@ packaging: build/c/stamp build/py/stamp $(VENV)/stamp-test ## install, consumers
 	$(BIN)/pytest -m packaging $(PYTEST_ARGS)
 
 test-gpu: build/c/stamp build/py/stamp $(VENV)/stamp-test ## conformance and the GPU-labelled tests on a real GPU
-	VMM_TEST_DRIVER=cuda build/c/conformance
+	build/c/conformance --driver cuda --kernels $(KERNELS)
 	VMM_TEST_DRIVER=cuda $(BIN)/pytest -m gpu $(PYTEST_ARGS)
 
 conformance: build/c/stamp ## the facts about the driver, on the simulated one

@@ -62,3 +62,28 @@ foreach(source IN LISTS fuzz_sources)
     vmm_add_test(${name} fuzz 300 ${name})
   endif()
 endforeach()
+
+# The examples are what a user writes: public headers, the shared library.    examples/*.c   label example
+file(GLOB example_sources CONFIGURE_DEPENDS examples/*.c)
+foreach(source IN LISTS example_sources)
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(example_${name} ${source})
+  vmm_add_flags(example_${name})
+  target_link_libraries(example_${name} PRIVATE vmm::vmm Threads::Threads)
+  vmm_add_test(example_${name} example 60 example_${name})
+endforeach()
+
+# Under a sanitizer: the fault that is planted for it must be reported.
+function(vmm_add_planted sanitizer fault report)
+  if("${VMM_SANITIZE}" MATCHES "${sanitizer}")
+    vmm_add_test(planted_${fault} sanitizer 60 planted ${fault})
+    set_tests_properties(planted_${fault} PROPERTIES PASS_REGULAR_EXPRESSION "${report}")
+  endif()
+endfunction()
+
+if(VMM_SANITIZE)
+  vmm_add_test_program(planted tests/planted/planted.c)
+  vmm_add_planted(thread race "data race")
+  vmm_add_planted(address overflow "heap-buffer-overflow")
+  vmm_add_planted(undefined signed "signed integer overflow")
+endif()
