@@ -39,9 +39,14 @@ foreach(source IN LISTS unit_sources)
 endforeach()
 
 file(GLOB conformance_sources CONFIGURE_DEPENDS tests/conformance/*.c)
-if(conformance_sources)
+if(conformance_sources AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/src/sim/sim.c)
   vmm_add_test_program(conformance ${conformance_sources})
   vmm_add_test(conformance conformance 300 conformance)
+  # Every fact of the document has a case, and the other way round. The document is not part of a source package.
+  set(VMM_FACTS ${CMAKE_CURRENT_SOURCE_DIR}/../docs/driver-facts.md)
+  if(EXISTS ${VMM_FACTS})
+    vmm_add_test(conformance_docs conformance 60 conformance --check-docs ${VMM_FACTS})
+  endif()
 endif()
 
 file(GLOB faults_sources CONFIGURE_DEPENDS tests/faults/*.c)

@@ -1,5 +1,5 @@
 /* The conformance suite: every fact of docs/driver-facts.md as a case with exact codes, run over any driver. A case is
- * written FACT("MAP-3", flags, function) { ... } and registers itself; main.c runs it, in this process or in a child. */
+ * written FACT("MAP-3", flags, function) { ... } and registers itself; main.c runs it, here or in a child process. */
 #ifndef VMM_TESTS_CONFORMANCE_H
 #define VMM_TESTS_CONFORMANCE_H
 
@@ -12,12 +12,12 @@
 typedef unsigned long long u64;
 
 enum {
-  CONF_CHILD = 1,        /* ends a context or the process: runs in a child over any driver */
-  CONF_SEGFAULTS = 2,    /* over CUDA the process ends with SIGSEGV: that is the fact */
-  CONF_SLOW = 4,         /* may take a minute over CUDA */
-  CONF_LEAVES = 8,       /* things are left: a dead context's cannot all be given back */
-  CONF_STRICTER = 16,    /* the simulator answers or reports more than the driver; listed in the document */
-  CONF_TWO_DEVICES = 32  /* needs a second device that can be reached; the simulator gets two */
+  CONF_CHILD = 1,       /* ends a context or the process: runs in a child over any driver */
+  CONF_SEGFAULTS = 2,   /* over CUDA the process ends with SIGSEGV: that is the fact */
+  CONF_SLOW = 4,        /* may take a minute over CUDA */
+  CONF_LEAVES = 8,      /* things are left: a dead context's cannot all be given back */
+  CONF_STRICTER = 16,   /* the simulator answers or reports more than the driver; listed in the document */
+  CONF_TWO_DEVICES = 32 /* needs a second device that can be reached; the simulator gets two */
 };
 
 /* What a case gets: a driver with a current context on device 0. */
@@ -25,8 +25,8 @@ typedef struct conf {
   vmm_driver *driver;
   const char *id;
   void *context;
-  bool cuda;           /* the real driver; false: a fresh simulator of the case's own */
-  bool ready;          /* the context is there */
+  bool cuda;  /* the real driver; false: a fresh simulator of the case's own */
+  bool ready; /* the context is there */
   int device;
   int failures;
   int expected;        /* bits: kinds of misuse the simulator must have reported, and no other */
@@ -45,12 +45,10 @@ typedef struct conf_fact {
 void conf_register(conf_fact *fact);
 
 /* A case too large for a sanitizer says why. */
-#define FACT_HEAVY(name, bits, function, why)                           \
-  static void function(conf *c);                                        \
-  static conf_fact function##_fact = {name, bits, function, why, NULL}; \
-  __attribute__((constructor)) static void function##_register(void) {  \
-    conf_register(&function##_fact);                                    \
-  }                                                                     \
+#define FACT_HEAVY(name, bits, function, why)                                                             \
+  static void function(conf *c);                                                                          \
+  static conf_fact function##_fact = {name, bits, function, why, NULL};                                   \
+  __attribute__((constructor)) static void function##_register(void) { conf_register(&function##_fact); } \
   static void function(conf *c)
 
 #define FACT(name, bits, function) FACT_HEAVY(name, bits, function, NULL)
@@ -60,9 +58,9 @@ void conf_register(conf_fact *fact);
 #define EXPECT_EQ(actual, wanted) conf_expect_number(c, __FILE__, __LINE__, #actual, (u64)(actual), (u64)(wanted))
 #define EXPECT_TRUE(condition) conf_expect_true(c, __FILE__, __LINE__, #condition, (condition))
 /* The case cannot go on without it. */
-#define REQUIRE(call, wanted)                 \
-  do {                                        \
-    if (!EXPECT((call), (wanted))) return;    \
+#define REQUIRE(call, wanted)              \
+  do {                                     \
+    if (!EXPECT((call), (wanted))) return; \
   } while (0)
 
 bool conf_expect_code(conf *c, const char *file, int line, const char *what, int actual, int wanted);

@@ -1,6 +1,6 @@
-/* Compares docs/driver-facts.md with the cases: a fact without a case, or a case without a fact, is a difference. A fact
- * is a table row that starts with its id: "| MAP-3 | ...". Two lists of lines "- `MAP-8`: ..." must name exactly the
- * cases where the simulator is stricter and those not run under a sanitizer. */
+/* Compares docs/driver-facts.md with the cases: a fact without a case, or a case without a fact, is a difference. A
+ * fact is a table row that starts with its id: "| MAP-3 | ...". Two lists of lines "- `MAP-8`: ..." must name exactly
+ * the cases where the simulator is stricter and those not run under a sanitizer. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

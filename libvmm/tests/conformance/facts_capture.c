@@ -4,7 +4,7 @@
  *   u  STREAM_CAPTURE_UNSUPPORTED  i  STREAM_CAPTURE_IMPLICIT
  * in capitals if the capture was invalidated, and '.' where nothing was measured. The groups of a row: the captured
  * stream is non-blocking (three groups) or blocking (three); capture mode global, thread-local, relaxed; in each group:
- * called by the capturing thread, the same with its own mode exchanged for relaxed, another thread, the same relaxed. */
+ * called by the capturing thread, the same with its mode exchanged for relaxed, another thread, that one relaxed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,29 +36,17 @@ static int ctx_synchronize(conf *c, scene *s) {
   return vmm_raw_ctx_synchronize(c->driver);
 }
 
-static int stream_synchronize(conf *c, scene *s) {
-  return vmm_raw_stream_synchronize(c->driver, s->other);
-}
+static int stream_synchronize(conf *c, scene *s) { return vmm_raw_stream_synchronize(c->driver, s->other); }
 
-static int stream_query(conf *c, scene *s) {
-  return vmm_raw_stream_query(c->driver, s->other);
-}
+static int stream_query(conf *c, scene *s) { return vmm_raw_stream_query(c->driver, s->other); }
 
-static int event_synchronize(conf *c, scene *s) {
-  return vmm_raw_event_synchronize(c->driver, s->event);
-}
+static int event_synchronize(conf *c, scene *s) { return vmm_raw_event_synchronize(c->driver, s->event); }
 
-static int event_query(conf *c, scene *s) {
-  return vmm_raw_event_query(c->driver, s->event);
-}
+static int event_query(conf *c, scene *s) { return vmm_raw_event_query(c->driver, s->event); }
 
-static int event_record(conf *c, scene *s) {
-  return vmm_raw_event_record(c->driver, s->event, s->other);
-}
+static int event_record(conf *c, scene *s) { return vmm_raw_event_record(c->driver, s->event, s->other); }
 
-static void do_nothing(void *data) {
-  (void)data;
-}
+static void do_nothing(void *data) { (void)data; }
 
 static int launch_host_func(conf *c, scene *s) {
   return vmm_raw_launch_host_func(c->driver, s->other, do_nothing, NULL);
@@ -74,9 +62,7 @@ static int mem_free(conf *c, scene *s) {
   return code;
 }
 
-static int mem_alloc(conf *c, scene *s) {
-  return vmm_raw_mem_alloc(c->driver, &s->range.address, 4096);
-}
+static int mem_alloc(conf *c, scene *s) { return vmm_raw_mem_alloc(c->driver, &s->range.address, 4096); }
 
 static int stream_create(conf *c, scene *s) {
   void *stream = NULL;
@@ -85,9 +71,7 @@ static int stream_create(conf *c, scene *s) {
   return code;
 }
 
-static int stream_wait_event(conf *c, scene *s) {
-  return vmm_raw_stream_wait_event(c->driver, s->other, s->event, 0);
-}
+static int stream_wait_event(conf *c, scene *s) { return vmm_raw_stream_wait_event(c->driver, s->other, s->event, 0); }
 
 static int mem_create(conf *c, scene *s) {
   vmm_raw_prop prop = conf_prop(c);
@@ -103,9 +87,7 @@ static int mem_map(conf *c, scene *s) {
   return code;
 }
 
-static int mem_set_access(conf *c, scene *s) {
-  return conf_access(c, s->range.address, s->range.size, 3);
-}
+static int mem_set_access(conf *c, scene *s) { return conf_access(c, s->range.address, s->range.size, 3); }
 
 static int mem_unmap(conf *c, scene *s) {
   int code = vmm_raw_mem_unmap(c->driver, s->range.address, s->range.size);
@@ -149,7 +131,8 @@ static void do_call(conf *c, void *data) {
 }
 
 static bool set_scene(conf *c, scene *s, bool blocking, int kind) {
-  EXPECT(vmm_raw_stream_create(c->driver, &s->captured, blocking ? CONF_BLOCKING : CONF_NON_BLOCKING), VMM_CODE_SUCCESS);
+  EXPECT(vmm_raw_stream_create(c->driver, &s->captured, blocking ? CONF_BLOCKING : CONF_NON_BLOCKING),
+         VMM_CODE_SUCCESS);
   EXPECT(vmm_raw_stream_create(c->driver, &s->other, CONF_NON_BLOCKING), VMM_CODE_SUCCESS);
   EXPECT(vmm_raw_event_create(c->driver, &s->event, 0), VMM_CODE_SUCCESS);
   if (kind & MEMORY) {
@@ -216,9 +199,10 @@ static void run_situation(conf *c, int (*call)(conf *, scene *), int kind, int a
     int ended = conf_end_capture(c, s.captured);
     char letter = letter_of(s.code, ended);
     if (letter != wanted || (letter == 's' && s.status != 0)) {
-      printf("FAIL %s %s:%d expected '%c' got '%c' (%s, end-capture %s, status %d): %s stream, %s, %s thread%s\n", c->id,
-             "facts_capture.c", __LINE__, wanted, letter, vmm_code_name(s.code), vmm_code_name(ended), s.status,
-             blocking ? "blocking" : "non-blocking", modes[mode], other ? "other" : "same", s.exchange ? " relaxed" : "");
+      printf("FAIL %s %s:%d expected '%c' got '%c' (%s, end-capture %s, status %d): %s stream, %s, %s thread%s\n",
+             c->id, "facts_capture.c", __LINE__, wanted, letter, vmm_code_name(s.code), vmm_code_name(ended), s.status,
+             blocking ? "blocking" : "non-blocking", modes[mode], other ? "other" : "same",
+             s.exchange ? " relaxed" : "");
       c->failures++;
     }
   }
@@ -239,6 +223,7 @@ static void run_row(conf *c, int (*call)(conf *, scene *), int kind, const char 
 #define CAPTURE_FACT(id, kind, call, row) \
   FACT(id, 0, call##_captured) { run_row(c, call, kind, row); }
 
+/* clang-format off */
 /*                                                         non-blocking stream  blocking stream
  *                                                         glob thrd relx  glob thrd relx */
 CAPTURE_FACT("CAP-1", 0, legacy_is_capturing,              "ssss ssss ssss iiii iiii iiii")
@@ -264,3 +249,4 @@ CAPTURE_FACT("CAP-20", MEMORY, legacy_query,               "U.U. U.s. s.s. .... 
 CAPTURE_FACT("CAP-21", MEMORY, mem_reserve,                "s.s. s.s. s.s. .... .... ....")
 CAPTURE_FACT("CAP-22", MEMORY, mem_get_info,               "s.s. s.s. s.s. .... .... ....")
 FACT("CAP-23", 0, done_event_query_captured) { run_row(c, event_query, MEMORY, "U.U. U.s. s.s. .... .... ...."); }
+/* clang-format on */

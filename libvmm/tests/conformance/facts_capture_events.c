@@ -1,5 +1,5 @@
-/* Facts about events and captures (CAP-30 and on): which fences join a capture, and which end it. In all of them another
- * thread acts, with its own mode exchanged for relaxed, as a memory pool does. */
+/* Facts about events and captures (CAP-30 and on): which fences join a capture, and which end it. In all of them
+ * another thread acts, with its own mode exchanged for relaxed, as a memory pool does. */
 #include <string.h>
 
 #include "conformance.h"
@@ -143,9 +143,7 @@ FACT("CAP-35", 0, captured_stream_waits) {
   wait_for_outside(c, 0, VMM_CODE_STREAM_CAPTURE_ISOLATION, VMM_CODE_STREAM_CAPTURE_INVALIDATED);
 }
 
-FACT("CAP-36", 0, captured_stream_waits_external) {
-  wait_for_outside(c, 1, VMM_CODE_SUCCESS, VMM_CODE_SUCCESS);
-}
+FACT("CAP-36", 0, captured_stream_waits_external) { wait_for_outside(c, 1, VMM_CODE_SUCCESS, VMM_CODE_SUCCESS); }
 
 FACT("CAP-37", 0, capture_mode_exchanged) {
   EXPECT_EQ(conf_capture_mode(c, 2), 0);

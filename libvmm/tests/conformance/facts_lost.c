@@ -23,13 +23,9 @@ static void touched_by_kernel(conf *c, bool mapped) {
   EXPECT(vmm_raw_mem_alloc(c->driver, &more, 4096), VMM_CODE_ILLEGAL_ADDRESS);
 }
 
-FACT("TCH-1", CONF_CHILD | CONF_LEAVES, kernel_without_access) {
-  touched_by_kernel(c, true);
-}
+FACT("TCH-1", CONF_CHILD | CONF_LEAVES, kernel_without_access) { touched_by_kernel(c, true); }
 
-FACT("TCH-2", CONF_CHILD | CONF_LEAVES, kernel_without_memory) {
-  touched_by_kernel(c, false);
-}
+FACT("TCH-2", CONF_CHILD | CONF_LEAVES, kernel_without_memory) { touched_by_kernel(c, false); }
 
 /* The call is refused and the context lives. */
 static void finish(conf *c, conf_range *r, u64 plain) {

@@ -5,9 +5,7 @@ static int map(conf *c, u64 address, size_t size, size_t offset, u64 handle) {
   return vmm_raw_mem_map(c->driver, address, size, offset, handle, 0);
 }
 
-static int unmap(conf *c, u64 address, size_t size) {
-  return vmm_raw_mem_unmap(c->driver, address, size);
-}
+static int unmap(conf *c, u64 address, size_t size) { return vmm_raw_mem_unmap(c->driver, address, size); }
 
 /* A reservation of 8 granules and a handle of `granules`: what most cases here need. */
 static bool prepare(conf *c, conf_range *range, size_t granules) {
@@ -85,7 +83,8 @@ FACT("MAP-8", CONF_CHILD | CONF_LEAVES | CONF_STRICTER, map_past_end) {
 
 FACT("MAP-9", CONF_STRICTER, map_across_two) {
   size_t half = 4 * c->granule;
-  u64 first = conf_reserve(c, half), second = 0, at = first + half - c->granule, handle = conf_create(c, 2 * c->granule);
+  u64 first = conf_reserve(c, half), second = 0, at = first + half - c->granule,
+      handle = conf_create(c, 2 * c->granule);
   if (!first || !handle) return;
   REQUIRE(vmm_raw_mem_reserve(c->driver, &second, half, 0, first + half, 0), VMM_CODE_SUCCESS);
   if (EXPECT_EQ(second, first + half)) {
@@ -135,9 +134,7 @@ static void map_what_is_none(conf *c, u64 handle) {
   EXPECT(vmm_raw_mem_address_free(c->driver, address, 8 * c->granule), VMM_CODE_SUCCESS);
 }
 
-FACT("MAP-12", CONF_CHILD | CONF_SEGFAULTS | CONF_STRICTER, map_bogus) {
-  map_what_is_none(c, 0xdeadbeef);
-}
+FACT("MAP-12", CONF_CHILD | CONF_SEGFAULTS | CONF_STRICTER, map_bogus) { map_what_is_none(c, 0xdeadbeef); }
 
 FACT("MAP-13", CONF_CHILD | CONF_SEGFAULTS | CONF_STRICTER, map_released) {
   u64 handle = conf_create(c, c->granule);
@@ -221,9 +218,7 @@ FACT("UNM-7", 0, unmap_nothing) {
   EXPECT(vmm_raw_mem_address_free(c->driver, address, 8 * c->granule), VMM_CODE_SUCCESS);
 }
 
-FACT("UNM-8", 0, unmap_wild) {
-  EXPECT(unmap(c, CONF_WILD, c->granule), VMM_CODE_INVALID_VALUE);
-}
+FACT("UNM-8", 0, unmap_wild) { EXPECT(unmap(c, CONF_WILD, c->granule), VMM_CODE_INVALID_VALUE); }
 
 FACT("UNM-9", CONF_STRICTER, unmap_twice) {
   conf_range r;
@@ -259,6 +254,4 @@ FACT("RET-2", 0, retain_unmapped) {
   finish(c, &r);
 }
 
-FACT("RET-3", 0, retain_wild) {
-  EXPECT(retain(c, CONF_WILD), VMM_CODE_INVALID_VALUE);
-}
+FACT("RET-3", 0, retain_wild) { EXPECT(retain(c, CONF_WILD), VMM_CODE_INVALID_VALUE); }

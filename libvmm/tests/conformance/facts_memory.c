@@ -209,9 +209,7 @@ FACT("REL-2", 0, release_mapped_twice) {
   conf_unmake(c, &range);
 }
 
-FACT("REL-3", 0, release_zero) {
-  EXPECT(vmm_raw_mem_release(c->driver, 0), VMM_CODE_INVALID_VALUE);
-}
+FACT("REL-3", 0, release_zero) { EXPECT(vmm_raw_mem_release(c->driver, 0), VMM_CODE_INVALID_VALUE); }
 
 FACT("REL-4", 0, release_gone) {
   u64 handle = conf_create(c, c->granule);

@@ -40,9 +40,7 @@ static void grow_while_busy(conf *c, void *stream) {
   EXPECT(vmm_raw_mem_address_free(c->driver, r.address, r.size), VMM_CODE_SUCCESS);
 }
 
-FACT("ORD-1", 0, busy_legacy_stream) {
-  grow_while_busy(c, NULL);
-}
+FACT("ORD-1", 0, busy_legacy_stream) { grow_while_busy(c, NULL); }
 
 FACT("ORD-2", 0, busy_non_blocking_stream) {
   void *stream = NULL;
@@ -57,9 +55,9 @@ enum { LOADERS = 4, BATCH = 20 };
 
 typedef struct load {
   conf *c;
-  u64 buffer;    /* what the thread's work writes; 0: memory of its own */
+  u64 buffer; /* what the thread's work writes; 0: memory of its own */
   size_t size;
-  bool legacy;   /* queue on the legacy stream */
+  bool legacy; /* queue on the legacy stream */
   atomic_bool *stop;
   atomic_int *errors;
   pthread_t thread;

@@ -52,7 +52,7 @@ FACT("RES-8", 0, reserve_too_large) {
   EXPECT(reserve(c, &address, (size_t)1 << 47, 0, 0, 0), VMM_CODE_OUT_OF_MEMORY);
 }
 
-/* How many fit depends on what else the process has reserved; the simulator's space is exactly that of the measurement. */
+/* How many fit depends on what else the process has reserved; the simulator has the space that was measured. */
 FACT("RES-9", 0, reserve_until_refused) {
   enum { LIMIT = 64, MEASURED = 31 };
   u64 addresses[LIMIT];

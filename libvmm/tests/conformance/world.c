@@ -78,9 +78,7 @@ void conf_spin(conf *c, void *stream, unsigned int milliseconds) {
   EXPECT(vmm_raw_kernel_spin(c->driver, stream, milliseconds * 1000000ull), VMM_CODE_SUCCESS);
 }
 
-void conf_wait(conf *c, unsigned int milliseconds) {
-  vmm_driver_wait(c->driver, milliseconds * 1000000ull);
-}
+void conf_wait(conf *c, unsigned int milliseconds) { vmm_driver_wait(c->driver, milliseconds * 1000000ull); }
 
 typedef struct thread_call {
   conf *c;
