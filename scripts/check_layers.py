@@ -162,7 +162,8 @@ def python_imports(tree: ast.Module, module: str, is_package: bool, known: set[s
                 base = ".".join([*parts, base]) if base else ".".join(parts)
             for alias in statement.names:
                 inner = f"{base}.{alias.name}"
-                found.add(inner if inner in known else base)
+                # `from . import x` is taken to mean a module, which may be a compiled one that has no file here
+                found.add(inner if inner in known or (statement.level and not statement.module) else base)
     return found
 
 
