@@ -6,7 +6,7 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from . import errors, reaper, streams
+from . import errors, reaper, streams, transfer
 
 if TYPE_CHECKING:
     from .gate import Gate
@@ -73,6 +73,22 @@ class Block:
             "version": 3,
             "stream": stream or streams.LEGACY,  # 0 is not allowed there: it could mean either default stream
         }
+
+    # ---- first steps without a framework ----
+
+    def write(self, data: Any, offset: int = 0) -> None:
+        """Copies a host buffer into the block, after the work queued on its stream, and waits for it."""
+        with memoryview(data) as view:
+            transfer.inside(offset, view.nbytes, self.nbytes)
+        with self.pool.device.current():
+            transfer.write(self.pool.device.driver, self.address + offset, data, self.stream)
+
+    def read(self, size: int | None = None, offset: int = 0) -> bytearray:
+        """Copies out of the block, after the work queued on its stream."""
+        length = self.nbytes - offset if size is None else size
+        transfer.inside(offset, length, self.nbytes)
+        with self.pool.device.current():
+            return transfer.read(self.pool.device.driver, self.address + offset, length, self.stream)
 
     # ---- life ----
 

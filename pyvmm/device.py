@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from . import callbacks, errors, reaper, sizes, streams
+from . import callbacks, errors, reaper, sizes, streams, transfer
 from ._vmm import ffi, lib
 from .drivers import Driver, cuda
 from .errors import check, new
@@ -63,6 +63,7 @@ class Device:
         self.ordinal = ordinal
         self._gate = Gate(pointer[0], "device")
         self._pools: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()
+        self._context = int(ffi.cast("uintptr_t", filled.context))
         self._pressure = 0
         if pressure is not None:
             self.set_pressure(pressure)
@@ -112,6 +113,10 @@ class Device:
                 reaper.warn(f"a device on {driver.name} was dropped, and could not be closed: {error}")
 
         queue.append(end)
+
+    def current(self) -> AbstractContextManager[None]:
+        """`with device.current():` makes the device's context current, for driver.raw and for other libraries."""
+        return transfer.current(self.driver, self.ordinal, self._context)
 
     # ---- pools ----
 

@@ -7,9 +7,10 @@ import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import _vmm, reaper
+from . import reaper
 from ._vmm import ffi, lib
 from .errors import InvalidArgumentError, check, new, text
+from .paths import kernels
 from .raw import Raw
 
 if TYPE_CHECKING:
@@ -88,11 +89,10 @@ class Cuda(Driver):
         pointer, error = ffi.new("vmm_driver **"), new()
         check(lib.vmm_cuda_create(pointer, error), error)
         super().__init__(pointer[0])
-        image = os.path.join(os.path.dirname(_vmm.__file__), "vmm_kernels.fatbin")
-        self.has_kernels = os.path.exists(image)
+        self.has_kernels = os.path.exists(kernels())
         """Whether the raw kernel_* operations work: the package was built where nvcc was found."""
         if self.has_kernels:
-            with open(image, "rb") as file:
+            with open(kernels(), "rb") as file:
                 code = file.read()
             status = lib.vmm_cuda_set_kernels(self.pointer, ffi.from_buffer(code), len(code), error)
             if status != lib.VMM_ERROR_INVALID_ARGUMENT:  # set before: the CUDA driver is one per process
