@@ -56,17 +56,17 @@ VMM_API int vmm_code_from_name(const char *name);
 
 /* CUmemAllocationProp, neutral. */
 typedef struct vmm_raw_prop {
-  int type;             /* 1: pinned */
-  int handle_types;     /* 0: none, 1: posix fd, 8: fabric */
-  int location_type;    /* 1: device, 3: host NUMA node */
+  int type;          /* 1: pinned */
+  int handle_types;  /* 0: none, 1: posix fd, 8: fabric */
+  int location_type; /* 1: device, 3: host NUMA node */
   int location_id;
-  int compression;      /* 1: compressible memory */
-  int gpudirect_rdma;   /* 1: capable */
+  int compression;    /* 1: compressible memory */
+  int gpudirect_rdma; /* 1: capable */
 } vmm_raw_prop;
 
 /* CUmemLocation. */
 typedef struct vmm_raw_location {
-  int type;             /* 1: device, 3: host NUMA node */
+  int type; /* 1: device, 3: host NUMA node */
   int id;
 } vmm_raw_location;
 
@@ -74,7 +74,7 @@ typedef struct vmm_raw_location {
 typedef struct vmm_raw_access {
   int location_type;
   int location_id;
-  int flags;            /* 0: none, 1: read, 3: read and write */
+  int flags; /* 0: none, 1: read, 3: read and write */
 } vmm_raw_access;
 
 typedef void (*vmm_host_function)(void *data);
@@ -129,7 +129,8 @@ VMM_API void vmm_driver_wait(vmm_driver *driver, unsigned long long ns);
  *   kernel_trap    ends the context with LAUNCH_FAILED
  */
 #define VMM_SELF_PARAMETER vmm_driver *driver
-#define VMM_OP(name, symbol, since, need, parameters, arguments, address, size, object) VMM_API int vmm_raw_##name parameters;
+#define VMM_OP(name, symbol, since, need, parameters, arguments, address, size, object) \
+  VMM_API int vmm_raw_##name parameters;
 #include "vmm/ops.def"
 #undef VMM_SELF_PARAMETER
 
@@ -140,18 +141,19 @@ VMM_API unsigned int vmm_pattern_word(unsigned long long seed, unsigned long lon
 /* ---- fault: rules that make calls fail --------------------------------------------------------------------------- */
 
 typedef enum vmm_fault_phase {
-  VMM_FAULT_BEFORE = 0,  /* refused: the call is not made */
-  VMM_FAULT_AFTER = 1,   /* the call is made, then `code` is answered instead of success */
-  VMM_FAULT_LIE = 2,     /* success is answered, the call is not made (not for create, over the CUDA driver) */
-  VMM_FAULT_PARTIAL = 3  /* set-access and unmap only: done for the first half of the mappings in the range (of one: for
+  VMM_FAULT_BEFORE = 0, /* refused: the call is not made */
+  VMM_FAULT_AFTER = 1,  /* the call is made, then `code` is answered instead of success */
+  VMM_FAULT_LIE = 2,    /* success is answered, the call is not made (not for create, over the CUDA driver) */
+  VMM_FAULT_PARTIAL = 3 /* set-access and unmap only: done for the first half of the mappings in the range (of one: for
                             none), then `code` is answered */
 } vmm_fault_phase;
 
 typedef enum vmm_fault_condition {
   VMM_FAULT_ALWAYS = 0,
-  VMM_FAULT_IF_PENDING = 1,       /* work is queued on some stream seen by this wrapper (or the legacy stream) */
-  VMM_FAULT_IF_OVER_BUDGET = 2,   /* bytes in live handles created through this wrapper exceed `budget` */
-  VMM_FAULT_IF_AFTER_RELEASE = 3  /* no call matched since the last successful release: the first map after an eviction */
+  VMM_FAULT_IF_PENDING = 1,     /* work is queued on some stream seen by this wrapper (or the legacy stream) */
+  VMM_FAULT_IF_OVER_BUDGET = 2, /* bytes in live handles created through this wrapper exceed `budget` */
+  VMM_FAULT_IF_AFTER_RELEASE =
+      3 /* no call matched since the last successful release: the first map after an eviction */
 } vmm_fault_condition;
 
 typedef enum vmm_fault_times { VMM_FAULT_FOR_EVER = 2147483647 } vmm_fault_times; /* for vmm_fault_rule.times */
@@ -163,25 +165,25 @@ typedef void (*vmm_fault_hook)(void *data, int op, unsigned long long opportunit
 
 typedef struct vmm_fault_rule {
   size_t struct_size;
-  int op;                          /* vmm_op; VMM_OP_ANY: every operation */
-  int code;                        /* the CUresult answered; 0 with a hook or a delay: only that, other rules decide */
-  int phase;                       /* vmm_fault_phase */
-  int condition;                   /* vmm_fault_condition; a call counts as matching only if it holds */
-  unsigned long long occurrence;   /* the first matching call that fails, from 1; 0: 1 */
-  unsigned long long times;        /* how many matching calls fail from there; 0: 1; VMM_FAULT_FOR_EVER */
-  unsigned long long address;      /* with size: only calls whose range overlaps [address, address + size) */
+  int op;                        /* vmm_op; VMM_OP_ANY: every operation */
+  int code;                      /* the CUresult answered; 0 with a hook or a delay: only that, other rules decide */
+  int phase;                     /* vmm_fault_phase */
+  int condition;                 /* vmm_fault_condition; a call counts as matching only if it holds */
+  unsigned long long occurrence; /* the first matching call that fails, from 1; 0: 1 */
+  unsigned long long times;      /* how many matching calls fail from there; 0: 1; VMM_FAULT_FOR_EVER */
+  unsigned long long address;    /* with size: only calls whose range overlaps [address, address + size) */
   unsigned long long size;
-  unsigned long long object;       /* with match_object: only calls about this device, stream, handle or event */
+  unsigned long long object; /* with match_object: only calls about this device, stream, handle or event */
   int match_object;
-  int sticky;                      /* 1: once fired, the device is lost until cleared: every operation answers `code`. What
+  int sticky;                  /* 1: once fired, the device is lost until cleared: every operation answers `code`. What
                                       gives something back is done all the same; what is about the thread or the driver
                                       (init, devices, attributes, current context, capture mode) goes on working */
-  unsigned long long thread;       /* only calls of this thread (vmm_fault_thread()); 0: any */
-  unsigned long long budget;       /* for VMM_FAULT_IF_OVER_BUDGET */
-  unsigned long long delay_ns;     /* time that passes on the driver's clock before a call that fails by this rule */
-  unsigned int probability;        /* matching calls fail with probability / 2^32, seeded; 0: always */
+  unsigned long long thread;   /* only calls of this thread (vmm_fault_thread()); 0: any */
+  unsigned long long budget;   /* for VMM_FAULT_IF_OVER_BUDGET */
+  unsigned long long delay_ns; /* time that passes on the driver's clock before a call that fails by this rule */
+  unsigned int probability;    /* matching calls fail with probability / 2^32, seeded; 0: always */
   int reserved;
-  vmm_fault_hook hook;             /* or NULL */
+  vmm_fault_hook hook; /* or NULL */
   void *hook_data;
 } vmm_fault_rule;
 
@@ -217,9 +219,9 @@ VMM_API unsigned long long vmm_fault_thread(void);
 /* What a creating call made before it was told to have failed (VMM_FAULT_AFTER): nobody else can name it, for the
  * caller's output is set to zero. The first 1,024 are listed; more are only counted. */
 typedef struct vmm_fault_orphan {
-  int op;                    /* the creating operation */
+  int op; /* the creating operation */
   int reserved;
-  unsigned long long value;  /* handle, address, event, stream or host pointer; the device for primary_retain */
+  unsigned long long value; /* handle, address, event, stream or host pointer; the device for primary_retain */
   unsigned long long size;
 } vmm_fault_orphan;
 
@@ -233,15 +235,15 @@ VMM_API vmm_status vmm_fault_release_orphans(vmm_driver *driver);
 /* ---- record: a ring of the last calls, counts and times ------------------------------------------------------------ */
 
 typedef struct vmm_record_entry {
-  unsigned long long sequence;  /* from 1 */
-  unsigned long long time_ns;   /* start, on the driver's clock */
+  unsigned long long sequence; /* from 1 */
+  unsigned long long time_ns;  /* start, on the driver's clock */
   unsigned long long taken_ns;
   unsigned long long thread;
   unsigned long long address;
   unsigned long long size;
-  unsigned long long object;    /* the handle, stream, event or device it was about */
-  unsigned long long output;    /* what a creating call gave: address, handle, event; a query's value; or 0 */
-  int op;                       /* vmm_op */
+  unsigned long long object; /* the handle, stream, event or device it was about */
+  unsigned long long output; /* what a creating call gave: address, handle, event; a query's value; or 0 */
+  int op;                    /* vmm_op */
   int code;
 } vmm_record_entry;
 
@@ -249,8 +251,8 @@ typedef struct vmm_record_entry {
 VMM_API vmm_status vmm_record_create(vmm_driver **driver, vmm_driver *inner, size_t capacity, vmm_error *error);
 
 /* Copies the latest entries, oldest first, with a sequence above `after`. *count: entries written. */
-VMM_API vmm_status vmm_record_get(vmm_driver *driver, unsigned long long after, vmm_record_entry *array, size_t capacity,
-                                  size_t *count);
+VMM_API vmm_status vmm_record_get(vmm_driver *driver, unsigned long long after, vmm_record_entry *array,
+                                  size_t capacity, size_t *count);
 
 /* Calls of `op` since creation or the last clear (VMM_OP_ANY: all). */
 VMM_API unsigned long long vmm_record_count(vmm_driver *driver, int op);
@@ -269,49 +271,49 @@ VMM_API size_t vmm_record_format(const vmm_record_entry *entry, char *text, size
 
 /* What a kernel that touches memory without access does; copies and memsets are always refused with INVALID_VALUE. */
 typedef enum vmm_sim_touch {
-  VMM_SIM_TOUCH_LOST = 0,    /* ILLEGAL_ADDRESS, the context is lost (what an H200 does) */
-  VMM_SIM_TOUCH_ZERO = 1,    /* reads zeroes, writes vanish, silently; copies too */
-  VMM_SIM_TOUCH_REFUSED = 2  /* the launch itself answers INVALID_VALUE */
+  VMM_SIM_TOUCH_LOST = 0,   /* ILLEGAL_ADDRESS, the context is lost (what an H200 does) */
+  VMM_SIM_TOUCH_ZERO = 1,   /* reads zeroes, writes vanish, silently; copies too */
+  VMM_SIM_TOUCH_REFUSED = 2 /* the launch itself answers INVALID_VALUE */
 } vmm_sim_touch;
 
 typedef enum vmm_sim_fresh {
   VMM_SIM_FRESH_ZERO = 0,
-  VMM_SIM_FRESH_POISON = 1,  /* every byte 0xA5 */
-  VMM_SIM_FRESH_STALE = 2    /* what the last owner left */
+  VMM_SIM_FRESH_POISON = 1, /* every byte 0xA5 */
+  VMM_SIM_FRESH_STALE = 2   /* what the last owner left */
 } vmm_sim_fresh;
 
 /* When create, map, set-access, unmap and release answer NOT_READY. */
 typedef enum vmm_sim_not_ready {
   VMM_SIM_NOT_READY_NEVER = 0,
-  VMM_SIM_NOT_READY_PENDING = 1,     /* set-access, while work is queued in the context */
-  VMM_SIM_NOT_READY_INTRUDER = 2,    /* as PENDING, and after each wait that found the context idle, `value` (0: 1)
+  VMM_SIM_NOT_READY_PENDING = 1,   /* set-access, while work is queued in the context */
+  VMM_SIM_NOT_READY_INTRUDER = 2,  /* as PENDING, and after each wait that found the context idle, `value` (0: 1)
                                         pieces of 100 us of work appear from another thread before the next map */
-  VMM_SIM_NOT_READY_RESIDENCY = 3,   /* set-access, while bytes in handles exceed a budget of `value` */
-  VMM_SIM_NOT_READY_EVICTED = 4,     /* the first set-access after any release or unmap */
-  VMM_SIM_NOT_READY_FIRST = 5,       /* the first `value` set-accesses after switching it on */
-  VMM_SIM_NOT_READY_RANDOM = 6       /* any of the five, with probability value / 2^32, seeded */
+  VMM_SIM_NOT_READY_RESIDENCY = 3, /* set-access, while bytes in handles exceed a budget of `value` */
+  VMM_SIM_NOT_READY_EVICTED = 4,   /* the first set-access after any release or unmap */
+  VMM_SIM_NOT_READY_FIRST = 5,     /* the first `value` set-accesses after switching it on */
+  VMM_SIM_NOT_READY_RANDOM = 6     /* any of the five, with probability value / 2^32, seeded */
 } vmm_sim_not_ready;
 
 typedef struct vmm_sim_options {
   size_t struct_size;
-  int device_count;                          /* 0: 1; at most 8 */
-  int driver_version;                        /* 0: 13000; below 12050 there is no cuCtxRecordEvent */
-  unsigned long long memory;                 /* bytes per device; 0: 141 GiB less 1 GiB, as an H200 reports */
-  unsigned long long minimum_granularity;    /* 0: 2 MiB */
-  unsigned long long granularity;            /* recommended; 0: the minimum */
-  unsigned long long address_space;          /* bytes that can be reserved in all; 0: 124 TiB */
-  unsigned long long address_space_used;     /* of those, already taken by others */
-  unsigned long long mapping_limit;          /* live mappings per device; 0: 523,970 */
-  unsigned long long peers;                  /* bit 8 * a + b: device a can reach device b's memory; 0: all */
+  int device_count;                       /* 0: 1; at most 8 */
+  int driver_version;                     /* 0: 13000; below 12050 there is no cuCtxRecordEvent */
+  unsigned long long memory;              /* bytes per device; 0: 141 GiB less 1 GiB, as an H200 reports */
+  unsigned long long minimum_granularity; /* 0: 2 MiB */
+  unsigned long long granularity;         /* recommended; 0: the minimum */
+  unsigned long long address_space;       /* bytes that can be reserved in all; 0: 124 TiB */
+  unsigned long long address_space_used;  /* of those, already taken by others */
+  unsigned long long mapping_limit;       /* live mappings per device; 0: 523,970 */
+  unsigned long long peers;               /* bit 8 * a + b: device a can reach device b's memory; 0: all */
   unsigned long long seed;
-  int touch;                                 /* vmm_sim_touch */
-  int fresh;                                 /* vmm_sim_fresh */
-  int no_vmm;                                /* 1: the attribute says virtual memory management is not supported */
-  int wsl;                                   /* 1: the platform says WSL2 */
-  int no_fabric;                             /* 0: fabric handles are refused with NOT_PERMITTED (no IMEX channel) */
-  int old_attributes;                        /* 1: attributes an older driver does not know answer INVALID_VALUE */
-  unsigned long long call_ns;                /* virtual time a driver call takes; 0: 1,000 */
-  const vmm_host_memory *host_memory;        /* for the simulator's own records; NULL: malloc */
+  int touch;                          /* vmm_sim_touch */
+  int fresh;                          /* vmm_sim_fresh */
+  int no_vmm;                         /* 1: the attribute says virtual memory management is not supported */
+  int wsl;                            /* 1: the platform says WSL2 */
+  int no_fabric;                      /* 0: fabric handles are refused with NOT_PERMITTED (no IMEX channel) */
+  int old_attributes;                 /* 1: attributes an older driver does not know answer INVALID_VALUE */
+  unsigned long long call_ns;         /* virtual time a driver call takes; 0: 1,000 */
+  const vmm_host_memory *host_memory; /* for the simulator's own records; NULL: malloc */
 } vmm_sim_options;
 
 VMM_API vmm_status vmm_sim_options_init(vmm_sim_options *options, size_t size);
@@ -334,18 +336,18 @@ VMM_API vmm_status vmm_sim_drain(vmm_driver *driver);
 /* What exists on a device now: the ledger that a pool's own counters are compared with. */
 typedef struct vmm_sim_ledger {
   size_t struct_size;
-  unsigned long long reservations;      /* all devices: address ranges belong to the process */
-  unsigned long long reserved_bytes;    /* likewise */
-  unsigned long long handles;           /* physical handles that hold memory: referenced or mapped */
+  unsigned long long reservations;   /* all devices: address ranges belong to the process */
+  unsigned long long reserved_bytes; /* likewise */
+  unsigned long long handles;        /* physical handles that hold memory: referenced or mapped */
   unsigned long long handle_bytes;
-  unsigned long long references;        /* creating, retained and imported references not yet released */
+  unsigned long long references; /* creating, retained and imported references not yet released */
   unsigned long long mappings;
   unsigned long long mapped_bytes;
   unsigned long long accessible_bytes;  /* mapped with read/write access for the owning device */
   unsigned long long plain_allocations; /* cuMemAlloc */
   unsigned long long plain_bytes;
-  unsigned long long host_bytes;        /* pinned host memory, all devices */
-  unsigned long long free_bytes;        /* what cuMemGetInfo says */
+  unsigned long long host_bytes; /* pinned host memory, all devices */
+  unsigned long long free_bytes; /* what cuMemGetInfo says */
   unsigned long long events;
   unsigned long long streams;
   unsigned long long primary_references;
@@ -360,18 +362,18 @@ VMM_API vmm_status vmm_sim_get_ledger(vmm_driver *driver, int device, vmm_sim_le
 
 /* Misuse the real driver would not catch, or answers with memory corruption. */
 typedef enum vmm_sim_misuse_kind {
-  VMM_SIM_MISUSE_MAP_PAST_END = 1,       /* a mapping crosses the end of its reservation */
-  VMM_SIM_MISUSE_UNMAP_HOLE = 2,         /* an unmap over something that is not mapped */
-  VMM_SIM_MISUSE_FREE_MAPPED = 3,        /* an address range freed while something is mapped in it */
+  VMM_SIM_MISUSE_MAP_PAST_END = 1, /* a mapping crosses the end of its reservation */
+  VMM_SIM_MISUSE_UNMAP_HOLE = 2,   /* an unmap over something that is not mapped */
+  VMM_SIM_MISUSE_FREE_MAPPED = 3,  /* an address range freed while something is mapped in it */
   VMM_SIM_MISUSE_DOUBLE_RELEASE = 4,
-  VMM_SIM_MISUSE_DEAD_STREAM = 5,        /* a destroyed stream, event or context was used */
-  VMM_SIM_MISUSE_FOREIGN = 6,            /* an event or stream of another context */
-  VMM_SIM_MISUSE_BLOCKING_SYNC = 7,      /* ctx, stream or event synchronise while `forbid blocking` is on */
-  VMM_SIM_MISUSE_RACE = 8,               /* memory unmapped, or its access revoked, while queued work may touch it */
-  VMM_SIM_MISUSE_REUSE = 9,              /* memory touched by work not ordered after work of the block's last owner */
-  VMM_SIM_MISUSE_BOGUS_HANDLE = 10,      /* what crashes a process on the real driver */
-  VMM_SIM_MISUSE_CAPTURE = 11,           /* a call invalidated a capture */
-  VMM_SIM_MISUSE_TOUCH = 12              /* queued work touched memory without access */
+  VMM_SIM_MISUSE_DEAD_STREAM = 5,   /* a destroyed stream, event or context was used */
+  VMM_SIM_MISUSE_FOREIGN = 6,       /* an event or stream of another context */
+  VMM_SIM_MISUSE_BLOCKING_SYNC = 7, /* ctx, stream or event synchronise while `forbid blocking` is on */
+  VMM_SIM_MISUSE_RACE = 8,          /* memory unmapped, or its access revoked, while queued work may touch it */
+  VMM_SIM_MISUSE_REUSE = 9,         /* memory touched by work not ordered after work of the block's last owner */
+  VMM_SIM_MISUSE_BOGUS_HANDLE = 10, /* what crashes a process on the real driver */
+  VMM_SIM_MISUSE_CAPTURE = 11,      /* a call invalidated a capture */
+  VMM_SIM_MISUSE_TOUCH = 12         /* queued work touched memory without access */
 } vmm_sim_misuse_kind;
 
 typedef struct vmm_sim_misuse {
@@ -398,7 +400,8 @@ VMM_API vmm_status vmm_sim_new_owner(vmm_driver *driver, unsigned long long addr
 /* A host pointer to simulated device memory: valid while the range stays mapped; reads and writes are seen by the
  * device. A test door: no access check, no order with queued work. The range must be mapped throughout.
  * Status: INVALID_ARGUMENT, UNKNOWN_ADDRESS (not mapped throughout), OUT_OF_HOST_MEMORY. */
-VMM_API vmm_status vmm_sim_view(vmm_driver *driver, unsigned long long address, unsigned long long size, void **pointer);
+VMM_API vmm_status vmm_sim_view(vmm_driver *driver, unsigned long long address, unsigned long long size,
+                                void **pointer);
 
 #ifndef VMM_CDEF
 #ifdef __cplusplus

@@ -38,27 +38,27 @@ extern "C" {
 
 typedef enum vmm_status {
   VMM_OK = 0,
-  VMM_ERROR_INVALID_ARGUMENT = 1,      /* refused before anything changed */
-  VMM_ERROR_OUT_OF_HOST_MEMORY = 2,    /* the host allocator said no */
-  VMM_ERROR_OUT_OF_DEVICE_MEMORY = 3,  /* the driver has no physical memory left, after every rung of the ladder */
-  VMM_ERROR_OUT_OF_ADDRESS_SPACE = 4,  /* no address range: the reservation is full or was refused */
-  VMM_ERROR_MAPPING_LIMIT = 5,         /* the driver has no room for another mapping */
-  VMM_ERROR_LIMIT = 6,                 /* the caller's own limit (of the pool or of the device) */
-  VMM_ERROR_NOT_READY = 7,             /* the driver said NOT_READY until the retry budget was spent; all undone */
-  VMM_ERROR_NOT_CONFIRMED = 8,         /* the driver said success but get-access denied it; all undone */
-  VMM_ERROR_CAPTURE = 9,               /* a stream capture forbids the call */
-  VMM_ERROR_UNKNOWN_ADDRESS = 10,      /* not the address of a live block of this pool */
-  VMM_ERROR_BUSY = 11,                 /* live blocks, pools or a growth in progress stand in the way */
-  VMM_ERROR_TIMEOUT = 12,              /* the deadline passed while waiting for a lock or a fence */
-  VMM_ERROR_PARTIAL = 13,              /* some of it was done; the output says how much */
-  VMM_ERROR_UNSUPPORTED = 14,          /* the device or the driver cannot do this */
-  VMM_ERROR_NO_DRIVER = 15,            /* no usable CUDA driver on this machine */
-  VMM_ERROR_DRIVER = 16,               /* any other driver code; vmm_error.code is the raw CUresult */
-  VMM_ERROR_DEVICE_LOST = 17,          /* the context is dead; only teardown goes on */
-  VMM_ERROR_FORKED = 18,               /* this process is a forked child of the one that used the library */
-  VMM_ERROR_CALLBACK = 19,             /* a callback of the caller's failed */
-  VMM_ERROR_VERSION = 20,              /* a struct of a size or content this version does not know */
-  VMM_ERROR_BROKEN = 21                /* vmm_pool_check: an invariant does not hold; a bug of the library's */
+  VMM_ERROR_INVALID_ARGUMENT = 1,     /* refused before anything changed */
+  VMM_ERROR_OUT_OF_HOST_MEMORY = 2,   /* the host allocator said no */
+  VMM_ERROR_OUT_OF_DEVICE_MEMORY = 3, /* the driver has no physical memory left, after every rung of the ladder */
+  VMM_ERROR_OUT_OF_ADDRESS_SPACE = 4, /* no address range: the reservation is full or was refused */
+  VMM_ERROR_MAPPING_LIMIT = 5,        /* the driver has no room for another mapping */
+  VMM_ERROR_LIMIT = 6,                /* the caller's own limit (of the pool or of the device) */
+  VMM_ERROR_NOT_READY = 7,            /* the driver said NOT_READY until the retry budget was spent; all undone */
+  VMM_ERROR_NOT_CONFIRMED = 8,        /* the driver said success but get-access denied it; all undone */
+  VMM_ERROR_CAPTURE = 9,              /* a stream capture forbids the call */
+  VMM_ERROR_UNKNOWN_ADDRESS = 10,     /* not the address of a live block of this pool */
+  VMM_ERROR_BUSY = 11,                /* live blocks, pools or a growth in progress stand in the way */
+  VMM_ERROR_TIMEOUT = 12,             /* the deadline passed while waiting for a lock or a fence */
+  VMM_ERROR_PARTIAL = 13,             /* some of it was done; the output says how much */
+  VMM_ERROR_UNSUPPORTED = 14,         /* the device or the driver cannot do this */
+  VMM_ERROR_NO_DRIVER = 15,           /* no usable CUDA driver on this machine */
+  VMM_ERROR_DRIVER = 16,              /* any other driver code; vmm_error.code is the raw CUresult */
+  VMM_ERROR_DEVICE_LOST = 17,         /* the context is dead; only teardown goes on */
+  VMM_ERROR_FORKED = 18,              /* this process is a forked child of the one that used the library */
+  VMM_ERROR_CALLBACK = 19,            /* a callback of the caller's failed */
+  VMM_ERROR_VERSION = 20,             /* a struct of a size or content this version does not know */
+  VMM_ERROR_BROKEN = 21               /* vmm_pool_check: an invariant does not hold; a bug of the library's */
 } vmm_status;
 
 /* What failed, in what state things are, what to do. One frozen struct: its layout never changes. Numbers that are not
@@ -115,10 +115,10 @@ typedef struct vmm_pool vmm_pool;
 
 /* What is waited for before the address range is edited, in the growth branch only. */
 typedef enum vmm_sync_policy {
-  VMM_SYNC_AUTO = 0,      /* DEVICE where the platform is WSL2/WDDM, ON_DEMAND elsewhere */
-  VMM_SYNC_DEVICE = 1,    /* a context-wide fence of the owning device */
-  VMM_SYNC_STREAMS = 2,   /* fences on the streams the device was told of */
-  VMM_SYNC_ON_DEMAND = 3  /* nothing, unless the driver answers NOT_READY */
+  VMM_SYNC_AUTO = 0,     /* DEVICE where the platform is WSL2/WDDM, ON_DEMAND elsewhere */
+  VMM_SYNC_DEVICE = 1,   /* a context-wide fence of the owning device */
+  VMM_SYNC_STREAMS = 2,  /* fences on the streams the device was told of */
+  VMM_SYNC_ON_DEMAND = 3 /* nothing, unless the driver answers NOT_READY */
 } vmm_sync_policy;
 
 /* Memory is short: give back what you can. Called with no lock held and the attempt fully undone. Free and trim of any
@@ -152,7 +152,8 @@ VMM_API vmm_status vmm_device_options_init(vmm_device_options *options, size_t s
  * OUT_OF_HOST_MEMORY, NO_DRIVER, UNSUPPORTED (no virtual memory management on this device; the message says why),
  * OUT_OF_DEVICE_MEMORY, DEVICE_LOST, DRIVER, FORKED. After failure *device is NULL and nothing is held.
  * May call the driver. Any thread. */
-VMM_API vmm_status vmm_device_open(vmm_device **device, int ordinal, const vmm_device_options *options, vmm_error *error);
+VMM_API vmm_status vmm_device_open(vmm_device **device, int ordinal, const vmm_device_options *options,
+                                   vmm_error *error);
 
 /* Takes one count away; the last one gives back the idle handles, the events and the context.
  * Status: INVALID_ARGUMENT (NULL), BUSY (pools still stand on it and this is the last count), FORKED, or what a driver
@@ -192,26 +193,28 @@ VMM_API vmm_status vmm_device_set_limit(vmm_device *device, unsigned long long l
 
 /* Sets or clears (NULL) the pressure callback. A call of the old one that is under way is waited for, except when called
  * from inside it. Status: INVALID_ARGUMENT, TIMEOUT, FORKED. No driver call. */
-VMM_API vmm_status vmm_device_set_pressure(vmm_device *device, vmm_pressure_callback pressure, void *data, vmm_error *error);
+VMM_API vmm_status vmm_device_set_pressure(vmm_device *device, vmm_pressure_callback pressure, void *data,
+                                           vmm_error *error);
 
 /* Gives idle (unmapped) handles back to the driver until at most `keep` bytes of them are left, and tries the undo of
  * quarantined handles again. *done: bytes given back (may be NULL). Status: INVALID_ARGUMENT, TIMEOUT, FORKED, PARTIAL,
  * or what the driver answered. Each handle is given back or stays whole. May call the driver. */
-VMM_API vmm_status vmm_device_trim(vmm_device *device, unsigned long long keep, unsigned long long *done, vmm_error *error);
+VMM_API vmm_status vmm_device_trim(vmm_device *device, unsigned long long keep, unsigned long long *done,
+                                   vmm_error *error);
 
 typedef struct vmm_device_info {
   size_t struct_size;
   int ordinal;
-  int driver_version;                      /* e.g. 13000 */
-  int sync_policy;                         /* the policy in force, never AUTO */
-  int wsl;                                 /* 1: WSL2/WDDM was recognised */
-  int lost;                                /* 1: the context is dead */
-  int context_fence;                       /* 1: cuCtxRecordEvent is there; 0: cuCtxSynchronize stands in, unbounded */
-  unsigned long long granularity;          /* what mappings are rounded to: the recommended granularity */
+  int driver_version;             /* e.g. 13000 */
+  int sync_policy;                /* the policy in force, never AUTO */
+  int wsl;                        /* 1: WSL2/WDDM was recognised */
+  int lost;                       /* 1: the context is dead */
+  int context_fence;              /* 1: cuCtxRecordEvent is there; 0: cuCtxSynchronize stands in, unbounded */
+  unsigned long long granularity; /* what mappings are rounded to: the recommended granularity */
   unsigned long long minimum_granularity;
-  unsigned long long total_bytes;          /* device memory */
+  unsigned long long total_bytes; /* device memory */
   char name[96];
-  char driver_name[32];                    /* "cuda", "sim", "fault(sim)", "record(fault(cuda))", ... */
+  char driver_name[32]; /* "cuda", "sim", "fault(sim)", "record(fault(cuda))", ... */
 } vmm_device_info;
 
 /* Fills *info up to info->struct_size (set it before). Status: INVALID_ARGUMENT, VERSION, FORKED. No driver call. */
@@ -219,36 +222,36 @@ VMM_API vmm_status vmm_device_get_info(vmm_device *device, vmm_device_info *info
 
 typedef struct vmm_device_stats {
   size_t struct_size;
-  unsigned long long handle_count;       /* physical handles held, mapped and idle (quarantined ones apart) */
+  unsigned long long handle_count; /* physical handles held, mapped and idle (quarantined ones apart) */
   unsigned long long handle_bytes;
   unsigned long long handle_bytes_peak;
-  unsigned long long idle_count;         /* of those, unmapped and kept for reuse */
+  unsigned long long idle_count; /* of those, unmapped and kept for reuse */
   unsigned long long idle_bytes;
-  unsigned long long reserved_bytes;     /* address space held reserved */
+  unsigned long long reserved_bytes; /* address space held reserved */
   unsigned long long limit;
-  unsigned long long created_count;      /* handles ever created */
+  unsigned long long created_count; /* handles ever created */
   unsigned long long created_bytes;
   unsigned long long released_count;
   unsigned long long released_bytes;
-  unsigned long long quarantined_count;  /* handles and address ranges whose giving back failed */
+  unsigned long long quarantined_count; /* handles and address ranges whose giving back failed */
   unsigned long long quarantined_bytes;
-  unsigned long long retry_count;        /* steps tried again */
-  unsigned long long not_ready_count;    /* NOT_READY answers seen */
-  unsigned long long not_confirmed_count;/* "success" that get-access denied */
-  unsigned long long quiesce_count;      /* context-wide or stream waits made */
-  unsigned long long pressure_count;     /* pressure callbacks made */
+  unsigned long long retry_count;         /* steps tried again */
+  unsigned long long not_ready_count;     /* NOT_READY answers seen */
+  unsigned long long not_confirmed_count; /* "success" that get-access denied */
+  unsigned long long quiesce_count;       /* context-wide or stream waits made */
+  unsigned long long pressure_count;      /* pressure callbacks made */
   unsigned long long pool_count;
-  unsigned long long stream_count;       /* registered streams */
-  unsigned long long capture_count;      /* captures announced now */
+  unsigned long long stream_count;  /* registered streams */
+  unsigned long long capture_count; /* captures announced now */
 } vmm_device_stats;
 
 /* Fills *stats up to stats->struct_size. Status: INVALID_ARGUMENT, VERSION, FORKED. No driver call. */
 VMM_API vmm_status vmm_device_get_stats(vmm_device *device, vmm_device_stats *stats, vmm_error *error);
 
 typedef struct vmm_call_stats {
-  char call[40];                 /* driver symbol */
+  char call[40]; /* driver symbol */
   unsigned long long count;
-  unsigned long long failures;   /* answers other than 0; a NOT_READY of a poll is none */
+  unsigned long long failures; /* answers other than 0; a NOT_READY of a poll is none */
   unsigned long long total_ns;
   unsigned long long max_ns;
 } vmm_call_stats;
@@ -272,13 +275,13 @@ typedef enum vmm_event_kind {
 } vmm_event_kind;
 
 typedef struct vmm_event {
-  unsigned long long sequence;  /* 1, 2, 3, ...: a gap means the ring wrapped */
-  unsigned long long time_ns;   /* the driver's clock */
+  unsigned long long sequence; /* 1, 2, 3, ...: a gap means the ring wrapped */
+  unsigned long long time_ns;  /* the driver's clock */
   unsigned long long address;
   unsigned long long size;
   unsigned long long value;
-  int kind;                     /* vmm_event_kind */
-  int code;                     /* raw CUresult */
+  int kind; /* vmm_event_kind */
+  int code; /* raw CUresult */
   int attempt;
   int reserved;
   char call[40];
@@ -286,8 +289,8 @@ typedef struct vmm_event {
 
 /* Copies the latest events (at most the ring's 256), oldest first, that have a sequence above `after`. *count: entries
  * written. Status: INVALID_ARGUMENT, FORKED. No driver call; takes no lock a growth holds. */
-VMM_API vmm_status vmm_device_get_events(vmm_device *device, unsigned long long after, vmm_event *array, size_t capacity,
-                                         size_t *count, vmm_error *error);
+VMM_API vmm_status vmm_device_get_events(vmm_device *device, unsigned long long after, vmm_event *array,
+                                         size_t capacity, size_t *count, vmm_error *error);
 
 /* ---- pool ---------------------------------------------------------------------------------------------------- */
 
@@ -298,16 +301,16 @@ typedef enum vmm_verify {
 
 typedef struct vmm_pool_options {
   size_t struct_size;
-  unsigned long long reservation;   /* address space; 0: 4 x device memory, halved when refused down to
+  unsigned long long reservation; /* address space; 0: 4 x device memory, halved when refused down to
                                        max(initial, 1 GiB). A number given here is taken as it is or refused */
-  unsigned long long initial;       /* bytes to commit at once; 0: none */
-  unsigned long long limit;         /* bytes this pool may commit; 0: none */
-  unsigned long long mapping_min;   /* smallest mapping a growth makes; 0: 2 MiB (rounded up to the granularity) */
-  unsigned long long mapping_max;   /* largest one made ahead of need; 0: 128 MiB. A larger request gets one mapping */
-  void *home_stream;                /* what alloc and free are ordered on; 0: the legacy default stream */
-  int verify;                       /* vmm_verify */
-  int scrub;                        /* 1: every block is filled with zero bytes on the home stream before it is given */
-  const int *peers;                 /* ordinals of devices that get read/write access, besides the owner */
+  unsigned long long initial;     /* bytes to commit at once; 0: none */
+  unsigned long long limit;       /* bytes this pool may commit; 0: none */
+  unsigned long long mapping_min; /* smallest mapping a growth makes; 0: 2 MiB (rounded up to the granularity) */
+  unsigned long long mapping_max; /* largest one made ahead of need; 0: 128 MiB. A larger request gets one mapping */
+  void *home_stream;              /* what alloc and free are ordered on; 0: the legacy default stream */
+  int verify;                     /* vmm_verify */
+  int scrub;                      /* 1: every block is filled with zero bytes on the home stream before it is given */
+  const int *peers;               /* ordinals of devices that get read/write access, besides the owner */
   size_t peer_count;
 } vmm_pool_options;
 
@@ -318,7 +321,8 @@ VMM_API vmm_status vmm_pool_options_init(vmm_pool_options *options, size_t size)
  * Status: INVALID_ARGUMENT (sizes, unknown or duplicate peer), VERSION, OUT_OF_HOST_MEMORY, OUT_OF_ADDRESS_SPACE,
  * UNSUPPORTED (a peer that cannot reach the device), FORKED, and for `initial` all of vmm_pool_alloc's.
  * After failure *pool is NULL and nothing is held. May call the driver. */
-VMM_API vmm_status vmm_pool_create(vmm_pool **pool, vmm_device *device, const vmm_pool_options *options, vmm_error *error);
+VMM_API vmm_status vmm_pool_create(vmm_pool **pool, vmm_device *device, const vmm_pool_options *options,
+                                   vmm_error *error);
 
 typedef enum vmm_destroy_mode {
   VMM_DESTROY_IDLE = 0,  /* refuse with BUSY while blocks live */
@@ -336,7 +340,8 @@ VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int mode, vmm_error *error);
  * Status: INVALID_ARGUMENT (size too large to round), OUT_OF_DEVICE_MEMORY, OUT_OF_ADDRESS_SPACE, OUT_OF_HOST_MEMORY,
  * MAPPING_LIMIT, LIMIT, NOT_READY, NOT_CONFIRMED, CAPTURE, BUSY (growth inside a pressure callback), TIMEOUT, CALLBACK,
  * DEVICE_LOST, DRIVER, FORKED. After failure *address is 0 and the pool is as before. */
-VMM_API vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long long *address, vmm_error *error);
+VMM_API vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long long *address,
+                                  vmm_error *error);
 
 typedef enum vmm_request_flags {
   VMM_REQUEST_ONE_MAPPING = 1, /* the block lies within one mapping (for libraries that register one handle) */
@@ -404,8 +409,8 @@ typedef struct vmm_block_info {
 VMM_API vmm_status vmm_pool_find(vmm_pool *pool, unsigned long long address, vmm_block_info *block, vmm_error *error);
 
 /* Which pool of the device owns the live block that holds `address`. `block` may be NULL. Status as vmm_pool_find. */
-VMM_API vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_pool **pool, vmm_block_info *block,
-                                   vmm_error *error);
+VMM_API vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_pool **pool,
+                                   vmm_block_info *block, vmm_error *error);
 
 /* Copies the live blocks, by rising address. *count: how many there are (may exceed `capacity`). array may be NULL with
  * capacity 0. Status: INVALID_ARGUMENT, FORKED. No driver call. */
@@ -420,10 +425,10 @@ typedef enum vmm_mapping_state {
 typedef struct vmm_mapping_info {
   unsigned long long address;
   unsigned long long size;
-  unsigned long long handle;     /* raw handle of the driver's */
-  unsigned long long generation; /* rises each time backing at this place changes */
-  unsigned long long block_bytes;/* bytes of live blocks on it: what pins it; 0: trim can give it back */
-  int state;                     /* vmm_mapping_state */
+  unsigned long long handle;      /* raw handle of the driver's */
+  unsigned long long generation;  /* rises each time backing at this place changes */
+  unsigned long long block_bytes; /* bytes of live blocks on it: what pins it; 0: trim can give it back */
+  int state;                      /* vmm_mapping_state */
   int reserved;
 } vmm_mapping_info;
 
@@ -433,21 +438,21 @@ VMM_API vmm_status vmm_pool_get_mappings(vmm_pool *pool, vmm_mapping_info *array
 
 typedef struct vmm_pool_stats {
   size_t struct_size;
-  unsigned long long address;             /* start of the reservation */
-  unsigned long long reserved_bytes;      /* address space */
-  unsigned long long committed_bytes;     /* physical memory mapped and published */
+  unsigned long long address;         /* start of the reservation */
+  unsigned long long reserved_bytes;  /* address space */
+  unsigned long long committed_bytes; /* physical memory mapped and published */
   unsigned long long committed_peak;
-  unsigned long long block_count;         /* live blocks */
+  unsigned long long block_count; /* live blocks */
   unsigned long long block_count_peak;
-  unsigned long long block_bytes;         /* bytes in live blocks, rounded */
+  unsigned long long block_bytes; /* bytes in live blocks, rounded */
   unsigned long long block_bytes_peak;
-  unsigned long long requested_bytes;     /* bytes asked for by live blocks; block_bytes - this = waste by rounding */
-  unsigned long long idle_bytes;          /* committed_bytes - block_bytes */
-  unsigned long long largest_idle;        /* longest contiguous idle range */
-  unsigned long long trimmable_bytes;     /* in mappings that hold no block: what trim(0) would give back */
+  unsigned long long requested_bytes; /* bytes asked for by live blocks; block_bytes - this = waste by rounding */
+  unsigned long long idle_bytes;      /* committed_bytes - block_bytes */
+  unsigned long long largest_idle;    /* longest contiguous idle range */
+  unsigned long long trimmable_bytes; /* in mappings that hold no block: what trim(0) would give back */
   unsigned long long mapping_count;
-  unsigned long long quarantined_bytes;   /* address ranges never handed out until their undo succeeds */
-  unsigned long long alloc_count;         /* totals since creation */
+  unsigned long long quarantined_bytes; /* address ranges never handed out until their undo succeeds */
+  unsigned long long alloc_count;       /* totals since creation */
   unsigned long long alloc_bytes;
   unsigned long long alloc_failures;
   unsigned long long free_count;
@@ -459,7 +464,7 @@ typedef struct vmm_pool_stats {
   unsigned long long retry_count;
   unsigned long long not_ready_count;
   unsigned long long quiesce_count;
-  unsigned long long oom_rounds;          /* times the out-of-memory ladder was climbed */
+  unsigned long long oom_rounds; /* times the out-of-memory ladder was climbed */
   unsigned long long limit;
   unsigned long long peer_count;
 } vmm_pool_stats;

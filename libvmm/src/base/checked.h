@@ -11,7 +11,9 @@ typedef unsigned long long vmm__u64;
 
 /* Each writes *result and returns true, or returns false if the true result does not fit. */
 static inline bool vmm__add(vmm__u64 a, vmm__u64 b, vmm__u64 *result) { return !__builtin_add_overflow(a, b, result); }
-static inline bool vmm__multiply(vmm__u64 a, vmm__u64 b, vmm__u64 *result) { return !__builtin_mul_overflow(a, b, result); }
+static inline bool vmm__multiply(vmm__u64 a, vmm__u64 b, vmm__u64 *result) {
+  return !__builtin_mul_overflow(a, b, result);
+}
 
 static inline bool vmm__is_power_of_two(vmm__u64 value) { return value != 0 && (value & (value - 1)) == 0; }
 

@@ -10,10 +10,10 @@
 typedef enum vmm__rank {
   VMM__RANK_REGISTRY = 1,  /* the list of open devices; held across the driver calls of open and close */
   VMM__RANK_STRUCTURE = 2, /* one per device: whoever edits address ranges; held across driver calls, with a deadline */
-  VMM__RANK_POOL = 3,      /* one per pool: index, mapping table, counters; never across a driver call, malloc, callback */
-  VMM__RANK_DEVICE = 4,    /* one per device: streams, captures, handle counters, list of pools; as POOL */
-  VMM__RANK_EVENTS = 5,    /* one per device: the event ring */
-  VMM__RANK_DRIVER = 6     /* inside drivers: simulator, fault rules, recorder */
+  VMM__RANK_POOL = 3,   /* one per pool: index, mapping table, counters; never across a driver call, malloc, callback */
+  VMM__RANK_DEVICE = 4, /* one per device: streams, captures, handle counters, list of pools; as POOL */
+  VMM__RANK_EVENTS = 5, /* one per device: the event ring */
+  VMM__RANK_DRIVER = 6  /* inside drivers: simulator, fault rules, recorder */
 } vmm__rank;
 
 typedef struct vmm__lock {

@@ -14,7 +14,7 @@ vmm__text vmm__text_start(char *buffer, size_t capacity);
 void vmm__text_add(vmm__text *text, const char *string);
 void vmm__text_add_number(vmm__text *text, vmm__u64 number);
 void vmm__text_add_signed(vmm__text *text, long long number);
-void vmm__text_add_hex(vmm__text *text, vmm__u64 number); /* 0x... */
+void vmm__text_add_hex(vmm__text *text, vmm__u64 number);  /* 0x... */
 void vmm__text_add_bytes(vmm__text *text, vmm__u64 bytes); /* 4194304 -> "4 MiB", 4194305 -> "4194305 bytes" */
 
 /* Copies a string, cut to capacity, always ended. */
