@@ -50,7 +50,7 @@ static void grant(vmm__sim *sim, vmm__sim_mapping *mapping, const vmm_raw_access
   flags = &mapping->access[access->location_id];
   if (*flags > access->flags)
     (void)vmm__sim_race(sim, access->location_id, mapping->node.key, mapping->size,
-                  "access was revoked while queued work may touch the memory");
+                        "access was revoked while queued work may touch the memory");
   if (access->location_id == mapping->handle->device) {
     if (*flags == VMM__SIM_WRITE) ledger->accessible_bytes -= mapping->size;
     if (access->flags == VMM__SIM_WRITE) ledger->accessible_bytes += mapping->size;

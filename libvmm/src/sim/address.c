@@ -15,8 +15,7 @@ vmm__sim_reservation *vmm__sim_reservation_at(const vmm__sim *sim, vmm__u64 addr
 static vmm__u64 obstacle(const vmm__sim *sim, vmm__u64 address, vmm__u64 size) {
   const vmm__sim_reservation *range =
       (vmm__sim_reservation *)vmm__sim_tree_at_or_below(&sim->reservations, address + size - 1);
-  const vmm__sim_mapping *mapping =
-      (vmm__sim_mapping *)vmm__sim_tree_at_or_below(&sim->mappings, address + size - 1);
+  const vmm__sim_mapping *mapping = (vmm__sim_mapping *)vmm__sim_tree_at_or_below(&sim->mappings, address + size - 1);
   vmm__u64 end = 0;
 
   if (range != NULL && range->node.key + range->size > address) end = range->node.key + range->size;

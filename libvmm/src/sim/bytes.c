@@ -15,8 +15,7 @@ unsigned char *vmm__sim_scratch(vmm__sim *sim) {
 static unsigned char *pinned_at(const vmm__sim *sim, vmm__u64 address, vmm__u64 size) {
   const vmm__sim_pinned *pinned = (vmm__sim_pinned *)vmm__sim_tree_at_or_below(&sim->pinned, address);
 
-  if (pinned == NULL || address - pinned->node.key > pinned->size ||
-      size > pinned->size - (address - pinned->node.key))
+  if (pinned == NULL || address - pinned->node.key > pinned->size || size > pinned->size - (address - pinned->node.key))
     return NULL;
   return (unsigned char *)pinned->pointer + (address - pinned->node.key);
 }

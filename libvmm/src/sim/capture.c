@@ -165,12 +165,9 @@ int vmm__sim_op_stream_end_capture(vmm__sim *sim, void *handle, void **result) {
   if (capture->origin != stream) return VMM__CODE_CAPTURE_UNMATCHED;
   if (capture->thread != sim->thread->node.key && capture->mode != RELAXED) return VMM__CODE_CAPTURE_WRONG_THREAD;
   graph = vmm__sim_allocate(sim, 1, sizeof *graph);
-  if (!capture->valid)
-    code = VMM_CODE_STREAM_CAPTURE_INVALIDATED;
-  else if (has_unjoined(capture))
-    code = VMM__CODE_CAPTURE_UNJOINED;
-  else if (graph == NULL)
-    code = VMM_CODE_OUT_OF_MEMORY;
+  if (!capture->valid) code = VMM_CODE_STREAM_CAPTURE_INVALIDATED;
+  else if (has_unjoined(capture)) code = VMM__CODE_CAPTURE_UNJOINED;
+  else if (graph == NULL) code = VMM_CODE_OUT_OF_MEMORY;
   if (code == VMM_CODE_SUCCESS) {
     graph->node.key = vmm__sim_value(sim);
     graph->nodes = capture->nodes;

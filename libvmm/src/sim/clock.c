@@ -91,10 +91,8 @@ void vmm__sim_run_due(vmm__sim *sim) {
     if (work->context->lost == 0) {
       work->context->pending--;
       sim->devices[work->context->device].ledger.pending--;
-      if (work->kind == VMM__SIM_HOST)
-        call_host(sim, work);
-      else
-        vmm__sim_execute(sim, work);
+      if (work->kind == VMM__SIM_HOST) call_host(sim, work);
+      else vmm__sim_execute(sim, work);
     }
     vmm__sim_work_free(sim, work);
   }

@@ -25,10 +25,8 @@ static vmm__u64 kernel_words(const vmm__sim_work *work, unsigned char *bytes, vm
       continue;
     }
     memcpy(&there, bytes + 4 * i, 4);
-    if (work->kind == VMM__SIM_VERIFY)
-      total += there != word;
-    else
-      total += ((vmm__u64)there + 1) * (2 * (first + i) + 1);
+    if (work->kind == VMM__SIM_VERIFY) total += there != word;
+    else total += ((vmm__u64)there + 1) * (2 * (first + i) + 1);
   }
   return total;
 }
@@ -129,5 +127,6 @@ void vmm__sim_execute(vmm__sim *sim, vmm__sim_work *work) {
       return;
     }
   }
-  if (!perform(sim, work)) vmm__sim_lose(sim, work->context, VMM_CODE_ECC_UNCORRECTABLE); /* no memory on this machine */
+  if (!perform(sim, work))
+    vmm__sim_lose(sim, work->context, VMM_CODE_ECC_UNCORRECTABLE); /* no memory on this machine */
 }

@@ -117,12 +117,8 @@ int vmm__sim_op_memset_d8_async(vmm__sim *sim, unsigned long long address, unsig
 
 int vmm__sim_op_memset_d2d32_async(vmm__sim *sim, unsigned long long address, size_t pitch, unsigned int value,
                                    size_t width, size_t height, void *stream) {
-  vmm__sim_work work = {.kind = VMM__SIM_SET32,
-                        .address = address,
-                        .value = value,
-                        .pitch = pitch,
-                        .width = width,
-                        .height = height};
+  vmm__sim_work work = {
+      .kind = VMM__SIM_SET32, .address = address, .value = value, .pitch = pitch, .width = width, .height = height};
   vmm__u64 row;
 
   if (width == 0 || height == 0) return VMM_CODE_SUCCESS;

@@ -109,7 +109,8 @@ int vmm__sim_op_mem_unmap(vmm__sim *sim, unsigned long long address, size_t size
   if (mapping != NULL) device = mapping->handle->device;
   if (vmm__sim_not_ready(sim, device)) return VMM_CODE_NOT_READY;
   if (holes)
-    vmm__sim_misuse_here(sim, VMM_SIM_MISUSE_UNMAP_HOLE, address, size, "an unmap covers addresses that are not mapped");
+    vmm__sim_misuse_here(sim, VMM_SIM_MISUSE_UNMAP_HOLE, address, size,
+                         "an unmap covers addresses that are not mapped");
   (void)vmm__sim_race(sim, -1, address, size, "memory was unmapped while queued work may touch it");
   while ((mapping = next_mapping(sim, address, end)) != NULL) {
     sim->devices[mapping->handle->device].evicted = true;

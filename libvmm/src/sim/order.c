@@ -23,10 +23,8 @@ void vmm__sim_order_enter(vmm__sim *sim, vmm__sim_stream *stream) {
       sim->slot_taken[i] = true;
       stream->slot = i;
     }
-  if (stream->legacy)
-    vmm__sim_order_merge(&stream->order, &context->blocking_order);
-  else if (stream->blocking)
-    vmm__sim_order_merge(&stream->order, &context->legacy.order);
+  if (stream->legacy) vmm__sim_order_merge(&stream->order, &context->blocking_order);
+  else if (stream->blocking) vmm__sim_order_merge(&stream->order, &context->legacy.order);
   if (stream->slot < 0) return;
   stream->order.upto[stream->slot] = ++sim->slot_sequence[stream->slot];
   context->all_order.upto[stream->slot] = sim->slot_sequence[stream->slot];
@@ -132,10 +130,8 @@ void vmm__sim_order_owner(vmm__sim *sim, vmm__u64 address, vmm__u64 size) {
   for (i = 0; i < sim->owners.count; i++) { /* what lies inside is told anew */
     const vmm__sim_touch *owner = &sim->owners.array[i];
 
-    if (owner->address < address || owner->address + owner->size > address + size)
-      sim->owners.array[kept++] = *owner;
-    else
-      latest[owner->slot] = vmm__max(latest[owner->slot], owner->sequence);
+    if (owner->address < address || owner->address + owner->size > address + size) sim->owners.array[kept++] = *owner;
+    else latest[owner->slot] = vmm__max(latest[owner->slot], owner->sequence);
   }
   sim->owners.count = kept;
   for (slot = 0; slot < VMM__SIM_SLOTS; slot++) {

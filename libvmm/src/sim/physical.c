@@ -201,7 +201,8 @@ int vmm__sim_op_mem_release(vmm__sim *sim, unsigned long long value) {
 
   if (handle == NULL || handle->plain || handle->references == 0) {
     if (value != 0 && vmm__sim_was_given(sim, value))
-      vmm__sim_misuse_here(sim, VMM_SIM_MISUSE_DOUBLE_RELEASE, 0, 0, "a handle was released that has no reference left");
+      vmm__sim_misuse_here(sim, VMM_SIM_MISUSE_DOUBLE_RELEASE, 0, 0,
+                           "a handle was released that has no reference left");
     else if (value != 0)
       vmm__sim_misuse_here(sim, VMM_SIM_MISUSE_BOGUS_HANDLE, 0, 0, "what was released never was a handle");
     return VMM_CODE_INVALID_VALUE;
@@ -272,7 +273,8 @@ int vmm__sim_op_mem_import(vmm__sim *sim, unsigned long long *value, void *share
     if (code != VMM_CODE_SUCCESS) return code;
     handle->types = 1;
     handle->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (handle->poisoned != NULL) memset(handle->poisoned, 1, (size_t)(handle->size / sim->options.minimum_granularity));
+    if (handle->poisoned != NULL)
+      memset(handle->poisoned, 1, (size_t)(handle->size / sim->options.minimum_granularity));
     if (handle->fd < 0) {
       vmm__sim_physical_drop(sim, handle);
       return VMM_CODE_OUT_OF_MEMORY;

@@ -114,7 +114,8 @@ int vmm__sim_op_mem_host_free(vmm__sim *sim, void *pointer) {
 
   if (code != VMM_CODE_SUCCESS) return code;
   if (pinned == NULL) return VMM_CODE_INVALID_VALUE;
-  if (vmm__sim_race(sim, -1, pinned->node.key, pinned->size, "pinned memory was freed while queued work may touch it")) {
+  if (vmm__sim_race(sim, -1, pinned->node.key, pinned->size,
+                    "pinned memory was freed while queued work may touch it")) {
     vmm__sim_run_all(sim);
     pinned = (vmm__sim_pinned *)vmm__sim_tree_find(&sim->pinned, (vmm__u64)(uintptr_t)pointer);
     if (pinned == NULL) return VMM_CODE_INVALID_VALUE;

@@ -11,8 +11,8 @@
 
 enum {
   VMM__SIM_DEVICES = 8,
-  VMM__SIM_SLOTS = 64,  /* streams the happens-before check tells apart at a time; others go unchecked */
-  VMM__SIM_STACK = 64,  /* contexts pushed by one thread */
+  VMM__SIM_SLOTS = 64, /* streams the happens-before check tells apart at a time; others go unchecked */
+  VMM__SIM_STACK = 64, /* contexts pushed by one thread */
   VMM__SIM_MISUSES = 256,
   VMM__SIM_SCRATCH = 65536
 };
@@ -42,12 +42,12 @@ typedef struct vmm__sim_reservation {
 typedef struct vmm__sim_handle {
   vmm__sim_node node; /* key: the handle's value */
   int device;
-  bool host;          /* on a host NUMA node: takes no device memory */
-  bool own;           /* has a memfd of its own */
-  bool touched;       /* there may be pages */
-  bool plain;         /* behind cuMemAlloc: no handle anybody can name */
+  bool host;    /* on a host NUMA node: takes no device memory */
+  bool own;     /* has a memfd of its own */
+  bool touched; /* there may be pages */
+  bool plain;   /* behind cuMemAlloc: no handle anybody can name */
   int types;
-  int fd;             /* own: -1 until it is needed */
+  int fd; /* own: -1 until it is needed */
   vmm__u64 size;
   vmm__u64 offset;
   vmm__u64 references;
@@ -67,7 +67,7 @@ typedef struct vmm__sim_context vmm__sim_context;
 typedef struct vmm__sim_capture vmm__sim_capture;
 
 typedef struct vmm__sim_stream {
-  vmm__sim_node node; /* key: the handle's value; not in the tree for legacy, per-thread and hidden ones */
+  vmm__sim_node node;           /* key: the handle's value; not in the tree for legacy, per-thread and hidden ones */
   struct vmm__sim_stream *next; /* the streams of its context */
   struct vmm__sim_stream *previous;
   vmm__sim_context *context;
@@ -75,10 +75,10 @@ typedef struct vmm__sim_stream {
   vmm__u64 thread; /* the thread whose default stream it is, else 0 */
   vmm__u64 done;   /* when all that was queued is done */
   vmm__sim_order order;
-  int slot;        /* in the happens-before check; -1: none yet, or none free */
+  int slot; /* in the happens-before check; -1: none yet, or none free */
   bool legacy;
   bool blocking;
-  bool unjoined;   /* drawn into a capture and not joined back since */
+  bool unjoined;     /* drawn into a capture and not joined back since */
   vmm__u64 captured; /* counts what was captured on it */
   vmm__sim_capture *capture;
 } vmm__sim_stream;
@@ -87,8 +87,8 @@ typedef struct vmm__sim_event {
   vmm__sim_node node;
   vmm__sim_context *context;
   vmm__u64 done;
-  vmm__u64 capture;  /* key of the capture its last record belongs to; 0: none */
-  vmm__u64 stream;   /* of that record: the stream's id and how much was captured there */
+  vmm__u64 capture; /* key of the capture its last record belongs to; 0: none */
+  vmm__u64 stream;  /* of that record: the stream's id and how much was captured there */
   vmm__u64 captured;
   vmm__sim_order order;
 } vmm__sim_event;
@@ -132,9 +132,9 @@ typedef struct vmm__sim_work {
   vmm__u64 duration;
   vmm__u64 address; /* the range it works on; 0 bytes: none */
   vmm__u64 size;
-  vmm__u64 other;   /* a second range: the source of a copy, the word a kernel adds to */
+  vmm__u64 other; /* a second range: the source of a copy, the word a kernel adds to */
   vmm__u64 other_size;
-  vmm__u64 value;   /* seed, byte or word */
+  vmm__u64 value; /* seed, byte or word */
   vmm__u64 pitch;
   vmm__u64 width;
   vmm__u64 height;
@@ -234,7 +234,7 @@ struct vmm__sim {
   bool initialized;
   vmm__u64 now;
   vmm__u64 random;
-  int op;                   /* the operation that runs, and the thread it runs in */
+  int op; /* the operation that runs, and the thread it runs in */
   vmm__sim_thread *thread;
   vmm__sim_device devices[VMM__SIM_DEVICES];
   vmm__sim_tree threads;
@@ -277,7 +277,8 @@ struct vmm__sim {
 
 /* ---- the operations: vmm__sim_op_mem_create, ... The lock is held, sim->op and sim->thread are set. ---- */
 #define VMM_SELF_PARAMETER vmm__sim *sim
-#define VMM_OP(name, symbol, since, need, parameters, arguments, address, size, object) int vmm__sim_op_##name parameters;
+#define VMM_OP(name, symbol, since, need, parameters, arguments, address, size, object) \
+  int vmm__sim_op_##name parameters;
 #include "vmm/ops.def"
 #undef VMM_SELF_PARAMETER
 
@@ -290,24 +291,26 @@ void vmm__sim_leave(vmm__sim *sim);
 void vmm__sim_destroy(void *self);
 void *vmm__sim_allocate(vmm__sim *sim, vmm__u64 count, vmm__u64 size);
 void vmm__sim_free(vmm__sim *sim, void *pointer, vmm__u64 count, vmm__u64 size);
-vmm__u64 vmm__sim_value(vmm__sim *sim); /* a new handle value: a multiple of 16 */
+vmm__u64 vmm__sim_value(vmm__sim *sim);                       /* a new handle value: a multiple of 16 */
 bool vmm__sim_was_given(const vmm__sim *sim, vmm__u64 value); /* a handle value of some time */
 vmm__u64 vmm__sim_random(vmm__sim *sim);
 /* Makes room for `more` elements behind `count`; false without memory. */
 bool vmm__sim_grow(vmm__sim *sim, void **array, vmm__u64 count, vmm__u64 *capacity, vmm__u64 more, vmm__u64 size);
 
 /* ---- misuse.c ---- */
-void vmm__sim_misused(vmm__sim *sim, vmm_sim_misuse_kind kind, int op, vmm__u64 address, vmm__u64 size, const char *text);
+void vmm__sim_misused(vmm__sim *sim, vmm_sim_misuse_kind kind, int op, vmm__u64 address, vmm__u64 size,
+                      const char *text);
 /* The same for the operation that runs. */
 void vmm__sim_misuse_here(vmm__sim *sim, vmm_sim_misuse_kind kind, vmm__u64 address, vmm__u64 size, const char *text);
 
 /* ---- clock.c ---- */
-void vmm__sim_run_due(vmm__sim *sim);                /* runs what is done by now; may let the lock go for host functions */
-void vmm__sim_run_to(vmm__sim *sim, vmm__u64 time); /* advances to a time, if it is later, and runs what is done by then */
+void vmm__sim_run_due(vmm__sim *sim); /* runs what is done by now; may let the lock go for host functions */
+void vmm__sim_run_to(vmm__sim *sim,
+                     vmm__u64 time); /* advances to a time, if it is later, and runs what is done by then */
 bool vmm__sim_queue_reserve(vmm__sim *sim, vmm__u64 more);
-void vmm__sim_queue_push(vmm__sim *sim, vmm__sim_work *work); /* room was reserved */
+void vmm__sim_queue_push(vmm__sim *sim, vmm__sim_work *work);             /* room was reserved */
 void vmm__sim_queue_drop(vmm__sim *sim, const vmm__sim_context *context); /* forgets a context's work; NULL: all */
-void vmm__sim_run_all(vmm__sim *sim); /* until nothing is queued */
+void vmm__sim_run_all(vmm__sim *sim);                                     /* until nothing is queued */
 /* Reports queued work that may touch the range as a race, and whether there is some; `device` -1: of any device. */
 bool vmm__sim_race(vmm__sim *sim, int device, vmm__u64 address, vmm__u64 size, const char *text);
 

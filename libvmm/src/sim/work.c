@@ -84,10 +84,8 @@ int vmm__sim_submit(vmm__sim *sim, vmm__sim_stream *stream, const vmm__sim_work 
     copies[made]->context = stream->context;
   }
   for (i = 0; i < made; i++) {
-    if (made == count)
-      enqueue(sim, stream, copies[i]);
-    else
-      vmm__sim_free(sim, copies[i], 1, sizeof **copies); /* what it staged stays the caller's */
+    if (made == count) enqueue(sim, stream, copies[i]);
+    else vmm__sim_free(sim, copies[i], 1, sizeof **copies); /* what it staged stays the caller's */
   }
   if (copies != only) vmm__sim_free(sim, copies, count, sizeof *copies);
   return made == count ? VMM_CODE_SUCCESS : VMM_CODE_OUT_OF_MEMORY;
