@@ -33,17 +33,16 @@ typedef struct vmm__space {
   vmm__u64 requested_bytes;
   vmm__u64 block_count;
   vmm__u64 base;
-  vmm__u64 unit;
-  uint32_t first;            /* lowest and highest record */
-  uint32_t last;
-  uint32_t cursor;           /* where the last search by address ended; or 0 */
+  unsigned unit_shift;
+  uint32_t cursor;           /* record where the last search by address ended: a hint, may be in nobody's use */
   vmm__u64 words;            /* bit per word of bins that is not 0 */
   vmm__u64 bins[VMM__BIN_WORDS];
   uint32_t heads[VMM__BIN_WORDS][VMM__BINS_PER_WORD];
   vmm_host_memory memory;
 } vmm__space;
 
-/* Cannot fail and allocates nothing; before the first add a spare must have been adopted. */
+/* Cannot fail and allocates nothing; before the first add a spare must have been adopted. `unit` is a power of two, at
+ * least 256; no address is below `base`, which is not 0. */
 void vmm__space_init(vmm__space *space, const vmm_host_memory *memory, vmm__u64 base, vmm__u64 unit);
 void vmm__space_destroy(vmm__space *space); /* no lock */
 

@@ -1,0 +1,267 @@
+/* The free space of a pool: alloc, free, add, take. All O(1), but for the searches that come before giving up.
+ *
+ * Placement: good fit. The bin of the size itself is tried (a few of its ranges), then the first range of the next bin
+ * that is not empty, which is at most 1/64 larger than needed before other bins come in. Blocks are cut from the low
+ * end, and bins keep a low range first. Before saying no the size's own bin is searched whole, so a request never fails
+ * while a range that holds it exists. */
+#include "index/space_inner.h"
+
+/* Ranges of the size's own bin that are looked at before going up. */
+#define OWN_BIN_TRIES 2
+/* Ranges looked at for an aligned block before one that fits in any case is taken. */
+#define ALIGNED_TRIES 64
+
+static inline vmm__u64 align_up(vmm__u64 address, vmm__u64 alignment) {
+  return (address + (alignment - 1)) & ~(alignment - 1);
+}
+
+/* Cuts [address, address + size) out of a free range, which must hold it, and returns the record for it: in the list,
+ * in no bin, its flags not set. What lies before and behind stays free. */
+static inline uint32_t carve(vmm__space *space, uint32_t id, vmm__u64 address, vmm__u64 size) {
+  vmm__record *range = vmm__space_record(space, id);
+  vmm__u64 range_size = vmm__record_size(range);
+  uint32_t cut_id;
+  vmm__record *cut;
+
+  if (__builtin_expect(address != range->address, 0)) {
+    vmm__u64 front = address - range->address;
+    uint32_t rest_id = vmm__record_take(&space->records);
+    vmm__record *rest = vmm__space_record(space, rest_id);
+
+    vmm__bin_resize(space, id, range, front);
+    rest->address = address;
+    rest->size_flags = (range_size - front) | VMM__RECORD_FREE;
+    rest->prev = id;
+    rest->next = range->next;
+    vmm__space_record(space, range->next)->prev = rest_id;
+    range->next = rest_id;
+    vmm__bin_insert(space, vmm__bin_of(space, range_size - front), rest_id, rest);
+    id = rest_id;
+    range = rest;
+    range_size -= front;
+  }
+  if (range_size == size) {
+    vmm__bin_remove(space, vmm__bin_of(space, size), range);
+    return id;
+  }
+  /* The range keeps its record and often its bin; the new record stands before it. */
+  cut_id = vmm__record_take(&space->records);
+  cut = vmm__space_record(space, cut_id);
+  cut->address = address;
+  cut->prev = range->prev;
+  cut->next = id;
+  vmm__space_record(space, range->prev)->next = cut_id;
+  range->prev = cut_id;
+  range->address = address + size;
+  vmm__bin_resize(space, id, range, range_size - size);
+  return cut_id;
+}
+
+/* Makes a block of part of a free range. */
+static inline vmm__u64 take_block(vmm__space *space, uint32_t id, const vmm__block *block) {
+  uint32_t block_id = carve(space, id, block->address, block->size);
+  vmm__record *record = vmm__space_record(space, block_id);
+  vmm__u64 slot = ((vmm__u64)vmm__slot_hash(space, block->address) << 32) | block_id;
+
+  record->size_flags = block->size;
+  record->requested = block->requested;
+  if (block->tag != 0) {
+    record->size_flags |= VMM__RECORD_TAGGED;
+    *vmm__record_tag(&space->records, block_id) = block->tag;
+  }
+  vmm__slot_insert(space->slots, space->slot_count, space->slot_shift, slot);
+  space->block_bytes += block->size;
+  space->requested_bytes += block->requested;
+  space->block_count++;
+  return block->address;
+}
+
+/* A free range of at least `size` bytes, 0 if there is none. */
+static inline uint32_t find_range(const vmm__space *space, vmm__u64 size) {
+  vmm__bin own = vmm__bin_of(space, size);
+  vmm__bin bin = own;
+  uint32_t id = space->heads[own.word][own.bit];
+
+  for (int tries = 0; id != 0 && tries < OWN_BIN_TRIES; tries++) {
+    const vmm__record *range = vmm__space_record(space, id);
+
+    if (vmm__record_size(range) >= size) return id;
+    id = range->bin_next;
+  }
+  if (vmm__bin_from(space, &bin, true)) return space->heads[bin.word][bin.bit];
+  while (id != 0) {
+    const vmm__record *range = vmm__space_record(space, id);
+
+    if (vmm__record_size(range) >= size) return id;
+    id = range->bin_next;
+  }
+  return 0;
+}
+
+/* Where in a free range a piece fits, 0 if it does not. With a table of mappings: within one of them. */
+static vmm__u64 fit_in(const vmm__record *range, vmm__u64 size, vmm__u64 alignment, const vmm__mappings *mappings) {
+  vmm__u64 end = vmm__record_end(range);
+  vmm__u64 from = range->address;
+  size_t i = mappings == NULL ? 0 : vmm__mappings_lower_bound(mappings, from);
+
+  for (;; i++) {
+    vmm__u64 start, to = end;
+
+    if (mappings != NULL) {
+      const vmm__mapping *mapping;
+
+      if (i >= mappings->count) return 0;
+      mapping = vmm__mappings_at(mappings, i);
+      if (mapping->address >= end) return 0;
+      from = vmm__max(mapping->address, range->address);
+      to = vmm__min(mapping->address + mapping->size, end);
+    }
+    start = align_up(from, alignment);
+    if (start >= from && start < to && to - start >= size) return start;
+    if (mappings == NULL) return 0;
+  }
+}
+
+/* Looks at free ranges by rising bin, at most `tries` of them, and says where in the first that will do. */
+static uint32_t search(const vmm__space *space, vmm__u64 size, vmm__u64 alignment, const vmm__mappings *mappings,
+                       vmm__u64 tries, vmm__u64 *address) {
+  vmm__bin bin = vmm__bin_of(space, size);
+
+  for (bool above = false; vmm__bin_from(space, &bin, above); above = true) {
+    for (uint32_t id = space->heads[bin.word][bin.bit]; id != 0;) {
+      const vmm__record *range = vmm__space_record(space, id);
+
+      if (tries-- == 0) return 0;
+      *address = fit_in(range, size, alignment, mappings);
+      if (*address != 0) return id;
+      id = range->bin_next;
+    }
+  }
+  return 0;
+}
+
+static uint32_t find_aligned(const vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 *address) {
+  uint32_t id = search(space, size, alignment, NULL, ALIGNED_TRIES, address);
+  vmm__u64 surely;
+
+  if (id != 0) return id;
+  if (vmm__add(size, alignment - (1ull << space->unit_shift), &surely)) {
+    id = find_range(space, surely);
+    if (id != 0) {
+      *address = align_up(vmm__space_record(space, id)->address, alignment);
+      return id;
+    }
+  }
+  return search(space, size, alignment, NULL, UINT64_MAX, address);
+}
+
+vmm__u64 vmm__space_alloc(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag) {
+  vmm__block block = {0, size, requested, tag};
+  uint32_t id;
+
+  if (__builtin_expect(alignment >> space->unit_shift <= 1, 1)) {
+    id = find_range(space, size);
+    if (id == 0) return 0;
+    block.address = vmm__space_record(space, id)->address;
+  } else {
+    id = find_aligned(space, size, alignment, &block.address);
+    if (id == 0) return 0;
+  }
+  return take_block(space, id, &block);
+}
+
+vmm__u64 vmm__space_alloc_within(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag,
+                                 const vmm__mappings *mappings) {
+  vmm__block block = {0, size, requested, tag};
+  uint32_t id = search(space, size, alignment, mappings, UINT64_MAX, &block.address);
+
+  return id == 0 ? 0 : take_block(space, id, &block);
+}
+
+/* Makes a record that is in the list, and in no bin, a free range, one with the free ranges that touch it. */
+static inline void release(vmm__space *space, uint32_t id, vmm__record *record, vmm__u64 size) {
+  uint32_t prev_id = record->prev, next_id = record->next;
+  vmm__record *prev = vmm__space_record(space, prev_id);
+  vmm__record *next = vmm__space_record(space, next_id);
+  bool join_prev = vmm__record_is_free(prev) && vmm__record_end(prev) == record->address;
+  bool join_next = vmm__record_is_free(next) && record->address + size == next->address;
+
+  if (!join_prev && !join_next) {
+    record->size_flags = size | VMM__RECORD_FREE;
+    vmm__bin_insert(space, vmm__bin_of(space, size), id, record);
+    return;
+  }
+  if (!join_prev) {
+    next->address = record->address;
+    next->prev = prev_id;
+    prev->next = next_id;
+    vmm__bin_resize(space, next_id, next, size + vmm__record_size(next));
+  } else {
+    if (join_next) {
+      uint32_t absorbed;
+
+      vmm__bin_remove(space, vmm__bin_of(space, vmm__record_size(next)), next);
+      size += vmm__record_size(next);
+      absorbed = next_id;
+      next_id = next->next;
+      vmm__record_give(&space->records, absorbed);
+      next = vmm__space_record(space, next_id);
+    }
+    prev->next = next_id;
+    next->prev = prev_id;
+    vmm__bin_resize(space, prev_id, prev, vmm__record_size(prev) + size);
+  }
+  vmm__record_give(&space->records, id);
+}
+
+bool vmm__space_free(vmm__space *space, vmm__u64 address, vmm__block *out) {
+  vmm__u64 slot = vmm__slot_find(space, address);
+  uint32_t id;
+  vmm__record *record;
+  vmm__u64 size;
+
+  if (slot == space->slot_count) return false;
+  id = (uint32_t)space->slots[slot];
+  record = vmm__space_record(space, id);
+  size = vmm__record_size(record);
+  if (out != NULL) {
+    bool tagged = (record->size_flags & VMM__RECORD_TAGGED) != 0;
+
+    *out = (vmm__block){address, size, record->requested, tagged ? *vmm__record_tag(&space->records, id) : 0};
+  }
+  space->block_bytes -= size;
+  space->requested_bytes -= record->requested;
+  space->block_count--;
+  vmm__slot_remove(space, slot);
+  release(space, id, record, size);
+  return true;
+}
+
+void vmm__space_add(vmm__space *space, vmm__u64 address, vmm__u64 size) {
+  uint32_t prev_id = vmm__space_locate(space, address);
+  vmm__record *prev = vmm__space_record(space, prev_id);
+  uint32_t id = vmm__record_take(&space->records);
+  vmm__record *record = vmm__space_record(space, id);
+
+  record->address = address;
+  record->prev = prev_id;
+  record->next = prev->next;
+  vmm__space_record(space, prev->next)->prev = id;
+  prev->next = id;
+  space->total_bytes += size;
+  release(space, id, record, size);
+}
+
+bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size) {
+  uint32_t id = vmm__space_free_holding(space, address, size);
+  vmm__record *record;
+
+  if (id == 0) return false;
+  id = carve(space, id, address, size);
+  record = vmm__space_record(space, id);
+  vmm__space_record(space, record->prev)->next = record->next;
+  vmm__space_record(space, record->next)->prev = record->prev;
+  vmm__record_give(&space->records, id);
+  space->total_bytes -= size;
+  return true;
+}

@@ -1,0 +1,119 @@
+/* The free space of a pool: every invariant, for tests and vmm_pool_check. */
+#include "index/space_inner.h"
+
+#define BROKEN_IF(condition, text) \
+  do {                             \
+    if (condition) {               \
+      *what = text;                \
+      return false;                \
+    }                              \
+  } while (0)
+
+typedef struct totals {
+  vmm__u64 blocks, block_bytes, requested, ranges, free_bytes;
+} totals;
+
+static bool check_bits(const vmm__space *space, const char **what) {
+  for (unsigned word = 0; word < VMM__BIN_WORDS; word++) {
+    BROKEN_IF((space->bins[word] != 0) != (space->words >> word & 1), "index: a word of bins and its bit disagree");
+    for (unsigned bit = 0; bit < VMM__BINS_PER_WORD; bit++) {
+      BROKEN_IF((space->heads[word][bit] != 0) != (space->bins[word] >> bit & 1), "index: a bin and its bit disagree");
+    }
+  }
+  BROKEN_IF(space->words >> VMM__BIN_WORDS != 0, "index: a bit for a bin that is not there");
+  return true;
+}
+
+/* All ranges by rising address. */
+static bool check_ranges(const vmm__space *space, totals *sum, const char **what) {
+  vmm__u64 unit_mask = (1ull << space->unit_shift) - 1;
+  vmm__u64 steps = 0, end = 0;
+  bool was_free = false;
+  uint32_t prev = 0;
+
+  for (uint32_t id = vmm__space_record(space, 0)->next; id != 0; prev = id, id = vmm__space_record(space, id)->next) {
+    const vmm__record *record;
+    vmm__u64 size;
+
+    BROKEN_IF(id >= space->records.used || steps++ >= space->records.used, "index: a link leads astray");
+    record = vmm__space_record(space, id);
+    size = vmm__record_size(record);
+    BROKEN_IF(record->prev != prev, "index: a link back is wrong");
+    BROKEN_IF(size == 0 || ((size | record->address) & unit_mask) != 0, "index: a range is empty or not aligned");
+    BROKEN_IF(record->address < space->base || record->address + size < record->address, "index: a range out of bounds");
+    BROKEN_IF(record->address < end, "index: ranges overlap or are out of order");
+    if (vmm__record_is_free(record)) {
+      BROKEN_IF(was_free && record->address == end, "index: two free neighbours");
+      BROKEN_IF((record->size_flags & VMM__RECORD_TAGGED) != 0, "index: a free range has a tag");
+      sum->ranges++;
+      sum->free_bytes += size;
+    } else {
+      vmm__u64 slot = vmm__slot_find(space, record->address);
+
+      BROKEN_IF(slot == space->slot_count || (uint32_t)space->slots[slot] != id, "index: a block is not in the hash");
+      sum->blocks++;
+      sum->block_bytes += size;
+      sum->requested += record->requested;
+    }
+    was_free = vmm__record_is_free(record);
+    end = record->address + size;
+  }
+  BROKEN_IF(vmm__space_record(space, 0)->prev != prev, "index: the last range is not the last");
+  BROKEN_IF(vmm__space_record(space, 0)->size_flags != 0, "index: the sentinel was written");
+  return true;
+}
+
+static bool check_bins(const vmm__space *space, const totals *sum, const char **what) {
+  vmm__u64 ranges = 0;
+
+  for (unsigned word = 0; word < VMM__BIN_WORDS; word++) {
+    for (unsigned bit = 0; bit < VMM__BINS_PER_WORD; bit++) {
+      uint32_t prev = 0;
+
+      for (uint32_t id = space->heads[word][bit]; id != 0; prev = id, id = vmm__space_record(space, id)->bin_next) {
+        const vmm__record *record;
+        vmm__bin bin;
+
+        BROKEN_IF(id >= space->records.used || ranges++ >= sum->ranges, "index: more in the bins than free ranges");
+        record = vmm__space_record(space, id);
+        BROKEN_IF(!vmm__record_is_free(record), "index: a block is in a bin");
+        BROKEN_IF(record->bin_prev != prev, "index: a link of a bin is wrong");
+        bin = vmm__bin_of(space, vmm__record_size(record));
+        BROKEN_IF(bin.word != word || bin.bit != bit, "index: a free range is in another size's bin");
+      }
+    }
+  }
+  BROKEN_IF(ranges != sum->ranges, "index: a free range is in no bin");
+  return true;
+}
+
+static bool check_slots_and_records(const vmm__space *space, const totals *sum, const char **what) {
+  vmm__u64 slots = 0, chained = 0;
+
+  for (vmm__u64 i = 0; i < space->slot_count; i++) slots += space->slots[i] != 0;
+  BROKEN_IF(slots != sum->blocks, "index: the hash holds another number of blocks");
+  for (uint32_t id = space->records.free_head; id != 0; id = vmm__space_record(space, id)->next) {
+    BROKEN_IF(id >= space->records.used || chained++ >= space->records.free_count, "index: a free record's link is wrong");
+    BROKEN_IF(vmm__space_record(space, id)->size_flags != 0, "index: a free record is in use");
+  }
+  BROKEN_IF(1 + sum->blocks + sum->ranges + chained != space->records.used, "index: a record was lost");
+  BROKEN_IF(sum->blocks + sum->ranges + space->records.free_count + 1 !=
+                (vmm__u64)space->records.chunk_count * VMM__RECORDS_PER_CHUNK,
+            "index: the count of free records is wrong");
+  return true;
+}
+
+bool vmm__space_check(const vmm__space *space, const char **what) {
+  totals sum = {0, 0, 0, 0, 0};
+
+  if (!check_bits(space, what)) return false;
+  if (space->records.chunk_count != 0) {
+    if (!check_ranges(space, &sum, what) || !check_bins(space, &sum, what)) return false;
+    if (!check_slots_and_records(space, &sum, what)) return false;
+  }
+  BROKEN_IF(sum.blocks != space->block_count || sum.blocks > space->block_limit, "index: the count of blocks is wrong");
+  BROKEN_IF(sum.block_bytes != space->block_bytes, "index: the bytes in blocks are wrong");
+  BROKEN_IF(sum.requested != space->requested_bytes, "index: the bytes asked for are wrong");
+  BROKEN_IF(sum.block_bytes + sum.free_bytes != space->total_bytes, "index: the bytes in all are wrong");
+  return true;
+}
