@@ -1,0 +1,106 @@
+/* Fences: waiting for queued work by polling events against the deadline, so that no call blocks without bound, and so
+ * that announced captures are left alone. */
+#include "device/streams.h"
+
+enum { FIRST_POLL_NS = 10000, LONGEST_POLL_NS = 1000000 };
+
+vmm_status vmm__fence_wait(vmm__work *work, void *event) {
+  vmm_device *device = work->device;
+  vmm__u64 pause = FIRST_POLL_NS;
+
+  for (;;) {
+    int code = vmm__cu_event_query(device, event);
+    if (code == VMM_CODE_SUCCESS) return VMM_OK;
+    if (code != VMM_CODE_NOT_READY) return vmm__work_call_failed(work, VMM_OP_event_query, code, 0, 0);
+    if (vmm__work_time_left(work) == 0)
+      return vmm__work_fail(work, VMM_ERROR_TIMEOUT, "queued work did not end before the deadline");
+    vmm__device_wait(device, vmm__min(pause, vmm__work_time_left(work)));
+    pause = vmm__min(pause * 2, LONGEST_POLL_NS);
+  }
+}
+
+/* A driver without cuCtxRecordEvent leaves only the blocking call: unbounded, and the documents say so. */
+static vmm_status wait_context(vmm__work *work) {
+  vmm_device *device = work->device;
+
+  if (device->info.context_fence) {
+    CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, device->context_event));
+    return vmm__fence_wait(work, device->context_event);
+  }
+  CU_CHECK(work, 0, 0, ctx_synchronize, (device));
+undo:
+  return work->status;
+}
+
+/* Fences on the registered streams that are not being captured. The legacy stream only while no capture is announced:
+ * recording on it draws in every blocking stream. All are recorded first, then waited for. */
+static vmm_status wait_streams(vmm__work *work) {
+  vmm_device *device = work->device;
+  bool announced = vmm__captures_announced(device);
+  vmm__stream *entry;
+
+  vmm__streams_sweep(work);
+  for (entry = device->streams; entry != NULL; entry = entry->next)
+    if (entry->known && !entry->capturing && !(announced && (entry->stream == NULL || entry->stream == (void *)(size_t)1)))
+      CU_CHECK(work, 0, 0, event_record, (device, entry->event, entry->stream));
+  if (!announced) CU_CHECK(work, 0, 0, event_record, (device, device->stream_event, NULL));
+  for (entry = device->streams; entry != NULL; entry = entry->next)
+    if (entry->event != NULL && (entry->known || entry->fenced) && !entry->capturing)
+      if (vmm__fence_wait(work, entry->event) != VMM_OK) return work->status;
+  if (!announced) return vmm__fence_wait(work, device->stream_event);
+undo:
+  return work->status;
+}
+
+static vmm_status wait_for_work(vmm__work *work, bool streams_only) {
+  vmm_device *device = work->device;
+  vmm__u64 start = vmm__device_now(device);
+  vmm_status status = streams_only ? wait_streams(work) : wait_context(work);
+
+  work->quiesces++;
+  vmm__lock_acquire(&device->lock);
+  device->counters.quiesce_count++;
+  vmm__lock_release(&device->lock);
+  vmm__device_event(device, VMM_EVENT_QUIESCE, -1, 0, 0, 0, 0, vmm__device_now(device) - start);
+  return status;
+}
+
+vmm_status vmm__quiesce(vmm__work *work) {
+  int policy = work->device->info.sync_policy;
+
+  if (policy == VMM_SYNC_ON_DEMAND) return VMM_OK;
+  return wait_for_work(work, policy == VMM_SYNC_STREAMS || vmm__captures_announced(work->device));
+}
+
+/* The wait's own failures must not hide the NOT_READY, and its own NOT_READYs must not recurse. */
+bool vmm__quiesce_after_not_ready(vmm__work *work) {
+  vmm_device *device = work->device;
+  vmm__work wait = *work;
+  vmm_status status;
+
+  if (!work->entered || !work->locked) return true; /* backing off is all that can be done */
+  wait.status = VMM_OK;
+  wait.attempts_left = 0;
+  status = wait_for_work(&wait, device->info.sync_policy == VMM_SYNC_STREAMS || vmm__captures_announced(device));
+  work->quiesces = wait.quiesces;
+  return status == VMM_OK;
+}
+
+vmm_status vmm__fence_record(vmm__work *work, void *event, void *home_stream) {
+  vmm_device *device = work->device;
+
+  if (!vmm__captures_announced(device)) {
+    if (device->info.context_fence)
+      CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, event));
+    else
+      CU_CHECK(work, 0, 0, event_record, (device, event, home_stream));
+    return VMM_OK;
+  }
+  if (home_stream == NULL || home_stream == (void *)(size_t)1 || vmm__stream_capturing(device, home_stream))
+    return vmm__work_fail(work, VMM_ERROR_CAPTURE,
+                          "work on the memory cannot be waited for while a capture is announced: the home stream is the "
+                          "legacy stream or the one being captured");
+  CU_CHECK(work, 0, 0, event_record, (device, event, home_stream));
+undo:
+  return work->status;
+}

@@ -1,0 +1,37 @@
+/* Physical memory: handles are created, counted against the limit, kept idle for reuse, and given back. */
+#ifndef VMM_DEVICE_HANDLES_H
+#define VMM_DEVICE_HANDLES_H
+
+#include "device/work.h"
+
+struct vmm__handle {
+  struct vmm__handle *next; /* in the idle or the quarantine list */
+  vmm__u64 raw;             /* the driver's; 0 while there is none */
+  vmm__u64 size;
+  int first_code;           /* what the first failed release answered; 0: none failed */
+};
+
+/* A record without memory behind it, so that nothing is allocated once the driver was called. NULL: no host memory. */
+vmm__handle *vmm__handle_record(vmm_device *device);
+void vmm__handle_record_free(vmm_device *device, vmm__handle *record);
+
+/* Puts physical memory of `size` bytes behind a record: an idle handle of that size, or a new one. LIMIT if the device's
+ * limit forbids it, or what create answered; the record is then still empty. Needs the context for messages only. */
+vmm_status vmm__handle_take(vmm__work *work, vmm__handle *record, vmm__u64 size);
+
+/* Gives the memory behind a record away, and the record with it: to the idle list as far as its limit goes, else back to
+ * the driver. Never fails for the caller: what cannot be released is quarantined, and counted in the work. */
+void vmm__handle_give(vmm__work *work, vmm__handle *handle);
+
+/* Releases idle handles until at most `keep` bytes of them are left, and tries quarantined ones again. Returns the bytes
+ * given back; failures are undo failures of the work. */
+vmm__u64 vmm__handles_trim(vmm__work *work, vmm__u64 keep);
+
+/* Tries the release of quarantined handles again. `last_chance`: at close, where INVALID_VALUE from a second release always
+ * counts as done. */
+void vmm__handles_recover(vmm__work *work, bool last_chance);
+
+/* Bytes the device's limit still allows, idle handles (which can be given back) not counted as held. */
+vmm__u64 vmm__handles_room(vmm_device *device);
+
+#endif

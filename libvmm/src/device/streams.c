@@ -1,0 +1,237 @@
+/* Registered streams and announced captures. The list is short and walked under the device lock; its nodes come and go
+ * only with the structure lock held as well, so that a quiesce may walk it across driver calls. */
+#include "device/streams.h"
+
+#include "base/fork.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+enum { PER_THREAD_STREAM = 2 };
+
+static bool is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
+
+static vmm__stream *find(vmm_device *device, const void *stream) {
+  vmm__stream *entry;
+
+  for (entry = device->streams; entry != NULL; entry = entry->next)
+    if ((entry->known || entry->capturing) && (entry->stream == stream || (is_legacy(stream) && is_legacy(entry->stream))))
+      return entry;
+  return NULL;
+}
+
+bool vmm__stream_capturing(vmm_device *device, void *stream) {
+  vmm__stream *entry;
+  bool capturing;
+
+  vmm__lock_acquire(&device->lock);
+  entry = find(device, stream);
+  capturing = entry != NULL && entry->capturing;
+  vmm__lock_release(&device->lock);
+  return capturing;
+}
+
+bool vmm__captures_announced(vmm_device *device) {
+  bool announced;
+
+  vmm__lock_acquire(&device->lock);
+  announced = device->counters.capture_count != 0;
+  vmm__lock_release(&device->lock);
+  return announced;
+}
+
+/* ---- the list: under the structure lock ---- */
+
+static void insert(vmm_device *device, vmm__stream *entry) {
+  vmm__lock_acquire(&device->lock);
+  entry->next = device->streams;
+  device->streams = entry;
+  vmm__lock_release(&device->lock);
+}
+
+static void remove_entry(vmm_device *device, vmm__stream *entry) {
+  vmm__stream **link;
+
+  vmm__lock_acquire(&device->lock);
+  for (link = &device->streams; *link != NULL; link = &(*link)->next)
+    if (*link == entry) {
+      *link = entry->next;
+      break;
+    }
+  vmm__lock_release(&device->lock);
+}
+
+/* Ends an entry that nothing names any more. A failed event-destroy is not tried again: if it was done after all, the
+ * second would crash the process. */
+static void discard(vmm__work *work, vmm__stream *entry) {
+  vmm_device *device = work->device;
+
+  remove_entry(device, entry);
+  if (entry->event != NULL) (void)CU_UNDO(work, event_destroy, (device, entry->event));
+  vmm__memory_release(&device->memory, entry, 1, sizeof *entry);
+}
+
+static void count_streams(vmm_device *device, int streams, int captures) {
+  device->counters.stream_count += (vmm__u64)streams;
+  device->counters.capture_count += (vmm__u64)captures;
+}
+
+static vmm_status start(vmm__work *work, vmm_device *device, const char *function, vmm_error *error) {
+  if (vmm__forked()) return vmm__fail_forked(error, function);
+  if (device == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "device is NULL");
+  vmm__work_start(work, device, function, 0);
+  if (vmm__device_lost(device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
+  return VMM_OK;
+}
+
+/* ---- public ---- */
+
+vmm_status vmm_device_register_stream(vmm_device *device, void *stream, vmm_error *error) {
+  vmm__work work;
+  vmm__stream *entry;
+  bool fresh = false;
+  void *event = NULL;
+  vmm_status status = start(&work, device, "vmm_device_register_stream", error);
+
+  if (device == NULL || status == VMM_ERROR_FORKED) return status;
+  if (stream == (void *)(size_t)PER_THREAD_STREAM)
+    (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT,
+                         "the per-thread default stream is another stream in every thread; register a real one");
+  if (work.status != VMM_OK || vmm__work_lock(&work) != VMM_OK) return vmm__work_finish(&work, error);
+
+  vmm__lock_acquire(&device->lock);
+  entry = find(device, stream);
+  vmm__lock_release(&device->lock);
+  if (entry == NULL) {
+    entry = vmm__memory_allocate(&device->memory, 1, sizeof *entry);
+    if (entry == NULL) {
+      (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+      return vmm__work_finish(&work, error);
+    }
+    entry->stream = stream;
+    fresh = true;
+  }
+  if (entry->event == NULL) CU_CHECK(&work, 0, 0, event_create, (device, &event, 2 /* no timing */));
+  if (fresh) insert(device, entry);
+  vmm__lock_acquire(&device->lock);
+  if (event != NULL) entry->event = event;
+  if (!entry->known) count_streams(device, 1, 0);
+  entry->known = true;
+  vmm__lock_release(&device->lock);
+  return vmm__work_finish(&work, error);
+
+undo:
+  if (fresh) vmm__memory_release(&device->memory, entry, 1, sizeof *entry);
+  return vmm__work_finish(&work, error);
+}
+
+vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error *error) {
+  vmm__work work;
+  vmm__stream *entry;
+  bool recorded;
+  vmm_status status = start(&work, device, "vmm_device_forget_stream", error);
+
+  if (device == NULL || status == VMM_ERROR_FORKED) return status;
+  work.status = VMM_OK; /* a lost device still forgets */
+  work.teardown = vmm__device_lost(device);
+  if (vmm__work_lock(&work) != VMM_OK) return vmm__work_finish(&work, error);
+  vmm__lock_acquire(&device->lock);
+  entry = find(device, stream);
+  if (entry == NULL || !entry->known)
+    (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT, "the stream is not registered");
+  else if (entry->capturing)
+    (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream is being captured");
+  vmm__lock_release(&device->lock);
+  if (work.status != VMM_OK) return vmm__work_finish(&work, error);
+
+  recorded = !vmm__device_lost(device) && CU_UNDO(&work, event_record, (device, entry->event, stream)) == 0;
+  if (!recorded && !vmm__device_lost(device) && device->info.context_fence && !vmm__captures_announced(device))
+    recorded = CU_UNDO(&work, ctx_record_event, (device, device->context, entry->event)) == 0;
+  vmm__lock_acquire(&device->lock);
+  entry->known = false;
+  entry->stream = NULL;
+  entry->fenced = recorded;
+  count_streams(device, -1, 0);
+  vmm__lock_release(&device->lock);
+  if (!recorded) discard(&work, entry);
+  return vmm__work_finish(&work, error);
+}
+
+vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error *error) {
+  vmm__work work;
+  vmm__stream *entry, *fresh;
+  vmm_status status = start(&work, device, "vmm_device_capture_begin", error);
+
+  if (device == NULL || status == VMM_ERROR_FORKED) return status;
+  if (is_legacy(stream)) (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT, "the legacy stream cannot be captured");
+  if (work.status != VMM_OK) return vmm__work_finish(&work, error);
+  fresh = vmm__memory_allocate(&device->memory, 1, sizeof *fresh);
+  if (fresh == NULL) {
+    (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+    return vmm__work_finish(&work, error);
+  }
+  /* The structure lock is what a growth holds: once it is had, no context-wide call is under way. */
+  if (!vmm__lock_acquire_within(&device->structure, vmm__work_time_left(&work))) {
+    (void)vmm__work_fail(&work, VMM_ERROR_TIMEOUT, "a growth or trim on the device lasted beyond the deadline");
+  } else {
+    work.locked = true;
+    vmm__lock_acquire(&device->lock);
+    entry = find(device, stream);
+    if (entry != NULL && entry->capturing) {
+      (void)vmm__work_fail(&work, VMM_ERROR_BUSY, "a capture of this stream is announced already");
+    } else {
+      if (entry == NULL) {
+        entry = fresh;
+        fresh = NULL;
+        entry->stream = stream;
+        entry->next = device->streams;
+        device->streams = entry;
+      }
+      entry->capturing = true;
+      count_streams(device, 0, 1);
+    }
+    vmm__lock_release(&device->lock);
+  }
+  status = vmm__work_finish(&work, error);
+  vmm__memory_release(&device->memory, fresh, 1, sizeof *fresh);
+  return status;
+}
+
+vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm_error *error) {
+  vmm__stream *entry, *dead = NULL;
+  bool found;
+
+  if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_capture_end");
+  if (device == NULL || (how != VMM_CAPTURE_COMMITTED && how != VMM_CAPTURE_ABORTED))
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: device is NULL, or `how` is unknown");
+  vmm__lock_acquire(&device->structure); /* the list changes; a quiesce on it is bounded by its deadline */
+  vmm__lock_acquire(&device->lock);
+  entry = find(device, stream);
+  found = entry != NULL && entry->capturing;
+  if (found) {
+    entry->capturing = false;
+    count_streams(device, 0, -1);
+    if (!entry->known) dead = entry;
+  }
+  vmm__lock_release(&device->lock);
+  if (dead != NULL) remove_entry(device, dead);
+  vmm__lock_release(&device->structure);
+  vmm__memory_release(&device->memory, dead, 1, sizeof *dead);
+  if (!found)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: no capture of this stream is announced");
+  return VMM_OK;
+}
+
+void vmm__streams_close(vmm__work *work) {
+  while (work->device->streams != NULL) discard(work, work->device->streams);
+}
+
+/* Forgotten streams whose last fence has passed. */
+void vmm__streams_sweep(vmm__work *work) {
+  vmm__stream *entry = work->device->streams;
+
+  while (entry != NULL) {
+    vmm__stream *next = entry->next;
+    if (entry->fenced && vmm__cu_event_query(work->device, entry->event) == VMM_CODE_SUCCESS) discard(work, entry);
+    entry = next;
+  }
+}

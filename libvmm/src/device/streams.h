@@ -1,0 +1,34 @@
+/* The streams a device was told of, announced captures, and fences: waiting for queued work without a blocking call and
+ * without disturbing a capture. */
+#ifndef VMM_DEVICE_STREAMS_H
+#define VMM_DEVICE_STREAMS_H
+
+#include "device/work.h"
+
+/* Waits before an address range is edited, as the device's policy says. Needs the structure lock and the context. A fence
+ * that does not pass by the deadline is TIMEOUT. */
+vmm_status vmm__quiesce(vmm__work *work);
+
+/* Waits after a NOT_READY: context-wide, or on the known streams while a capture is announced or if the policy says so.
+ * False if the wait failed or the deadline passed; records nothing: the NOT_READY is the error. */
+bool vmm__quiesce_after_not_ready(vmm__work *work);
+
+/* A fence behind all work queued now, on the home stream and wherever else work on the memory may be: context-wide unless
+ * a capture is announced. `event` is the caller's and gets recorded. Needs the context; CAPTURE if no fence can be had
+ * without touching a capture. */
+vmm_status vmm__fence_record(vmm__work *work, void *event, void *home_stream);
+
+/* Polls an event until it is done: VMM_OK, TIMEOUT or what the query answered (recorded in the work). */
+vmm_status vmm__fence_wait(vmm__work *work, void *event);
+
+/* Whether the stream is one whose capture was announced. */
+bool vmm__stream_capturing(vmm_device *device, void *stream);
+bool vmm__captures_announced(vmm_device *device);
+
+/* Ends forgotten streams whose last fence has passed. Needs the structure lock and the context. */
+void vmm__streams_sweep(vmm__work *work);
+
+/* Ends all streams the device still knows; for close. */
+void vmm__streams_close(vmm__work *work);
+
+#endif
