@@ -156,9 +156,10 @@ VMM_API vmm_status vmm_device_open(vmm_device **device, int ordinal, const vmm_d
                                    vmm_error *error);
 
 /* Takes one count away; the last one gives back the idle handles, the events and the context.
- * Status: INVALID_ARGUMENT (NULL), BUSY (pools still stand on it and this is the last count), FORKED, or what a driver
- * call answered while giving back (then the device stays open and close can be called again; on a lost device teardown
- * always succeeds). May call the driver. Any thread, but not while another thread uses its last reference. */
+ * Status: INVALID_ARGUMENT (NULL), BUSY (pools still stand on it and this is the last count), FORKED, or what the driver
+ * answered to giving memory back (then the device stays open and close can be called again), PARTIAL (the device is
+ * closed, but an event, stream or context could not be given back; that is never tried twice, since a second try would
+ * crash if the first was done after all). On a lost device it always succeeds. May call the driver. Any thread, but not while another thread uses its last reference. */
 VMM_API vmm_status vmm_device_close(vmm_device *device, vmm_error *error);
 
 /* Tells the device of a stream that work on its memory is queued on. Needed for VMM_SYNC_STREAMS, and for waits while a
@@ -330,8 +331,9 @@ typedef enum vmm_destroy_mode {
 } vmm_destroy_mode;
 
 /* Gives everything back and ends the pool. Status: INVALID_ARGUMENT, BUSY (vmm_error.size is the count of live blocks),
- * TIMEOUT, FORKED, or what a driver call answered: the pool then still stands (without what was given back) and destroy
- * can be called again. On a lost device it always succeeds. May call the driver. */
+ * TIMEOUT, CAPTURE, FORKED, or what a driver call answered: the pool then still stands (without what was given back; after
+ * a forced one without its blocks) and destroy can be called again. PARTIAL: the pool is gone, but the driver kept its
+ * event. On a lost device it always succeeds, live blocks or not. May call the driver. */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int mode, vmm_error *error);
 
 /* A block of `size` bytes, aligned to 256, ordered on the home stream: work queued there may use it, and may still be
@@ -378,7 +380,7 @@ VMM_API vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address
  * vmm_pool_alloc. All or nothing. May call the driver. */
 VMM_API vmm_status vmm_pool_grow(vmm_pool *pool, unsigned long long size, unsigned long long *grown, vmm_error *error);
 
-/* Gives idle mappings back until at most `keep` bytes stay committed, or no wholly idle mapping is left. Waits for work
+/* Gives idle mappings back, highest address first, as long as at least `keep` bytes stay committed. Waits for work
  * that may use them, at most `deadline_ns` (0: the device's deadline). Atomic per mapping. *done: bytes given back (may
  * be NULL), also when it fails. Status: OK (also when live blocks pin the rest), PARTIAL (a step failed or the deadline
  * passed after some were given back), TIMEOUT (the deadline passed, none given back), CAPTURE, DEVICE_LOST, DRIVER,

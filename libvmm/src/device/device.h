@@ -32,6 +32,7 @@ typedef struct vmm__client {
   struct vmm__client *next;
   vmm__u64 base, size;
   void *owner;
+  bool (*end_abandoned)(struct vmm__client *client); /* an owner that nobody can name any more: true if it is ended */
 } vmm__client;
 
 typedef struct vmm__device_counters {

@@ -91,7 +91,7 @@ vmm_status vmm__work_lock(vmm__work *work) {
   if (!vmm__lock_acquire_within(&work->device->structure, vmm__work_time_left(work)))
     return vmm__work_fail(work, VMM_ERROR_TIMEOUT, "another growth or trim on the device lasted beyond the deadline");
   work->locked = true;
-  if (vmm__work_enter(work) != VMM_OK) {
+  if (!work->entered && vmm__work_enter(work) != VMM_OK) {
     vmm__lock_release(&work->device->structure);
     work->locked = false;
   }
@@ -100,6 +100,11 @@ vmm_status vmm__work_lock(vmm__work *work) {
 
 void vmm__work_unlock(vmm__work *work) {
   vmm__work_leave(work);
+  if (work->locked) vmm__lock_release(&work->device->structure);
+  work->locked = false;
+}
+
+void vmm__work_let_others(vmm__work *work) {
   if (work->locked) vmm__lock_release(&work->device->structure);
   work->locked = false;
 }
@@ -164,6 +169,11 @@ void vmm__work_next_round(vmm__work *work) {
   work->address = work->size = 0;
   if (work->attempts_left > 0) work->attempts_left--; /* the first attempt of the round */
   work->round_left = work->attempts_left;
+}
+
+void vmm__work_probe(vmm__work *work) {
+  if (!vmm__device_lost(work->device)) (void)vmm__cu_event_query(work->device, work->device->sentinel);
+  if (vmm__device_lost(work->device)) work->status = VMM_ERROR_DEVICE_LOST;
 }
 
 void vmm__work_measure(vmm__work *work) {

@@ -40,6 +40,9 @@ void vmm__work_start(vmm__work *work, vmm_device *device, const char *function, 
 vmm_status vmm__work_lock(vmm__work *work);
 void vmm__work_unlock(vmm__work *work);
 
+/* Releases the structure lock only, for a wait in which others may grow; the next lock takes it again. */
+void vmm__work_let_others(vmm__work *work);
+
 /* The same without the structure lock, for calls that do not edit address ranges. */
 vmm_status vmm__work_enter(vmm__work *work);
 void vmm__work_leave(vmm__work *work);
@@ -58,6 +61,9 @@ bool vmm__work_again(vmm__work *work, int op, int code, vmm__u64 address, vmm__u
 
 /* Starts a new round after memory was given back: forgets the error and allows the rest of the attempts. */
 void vmm__work_next_round(vmm__work *work);
+
+/* After a failed call: asks the sentinel whether the context is dead; the status then becomes DEVICE_LOST. */
+void vmm__work_probe(vmm__work *work);
 
 /* Asks the driver for free and total memory, for the message; a failure of that is ignored. Needs the context. */
 void vmm__work_measure(vmm__work *work);

@@ -1,0 +1,174 @@
+/* Blocks: the path that fits and the path back. Neither makes a driver call nor allocates. */
+#include "base/fork.h"
+#include "base/status.h"
+#include "device/streams.h"
+#include "pool/pool.h"
+
+vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char *function, vmm_error *error) {
+  char message[128];
+  vmm__text text = vmm__text_start(message, sizeof message);
+
+  if (vmm__forked()) return vmm__fail_forked(error, function);
+  if (pool != NULL && output != NULL) return VMM_OK;
+  vmm__text_add(&text, function);
+  vmm__text_add(&text, pool == NULL ? ": pool is NULL" : ": the output pointer is NULL");
+  return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, message);
+}
+
+vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
+  vmm__pool_counters *counters = &pool->counters;
+  vmm__space *space = &pool->space;
+  vmm__u64 address;
+
+  if (!vmm__space_ready(space) || space->records.free_count < VMM__SPACE_READY_RECORDS + pool->promised || pool->closing)
+    return 0;
+  if ((request->flags & VMM_REQUEST_ONE_MAPPING) != 0)
+    address = vmm__space_alloc_within(space, request->size, request->alignment, request->requested, request->tag,
+                                      &pool->region.mappings);
+  else
+    address = vmm__space_alloc(space, request->size, request->alignment, request->requested, request->tag);
+  if (address == 0) return 0;
+  counters->alloc_count++;
+  counters->alloc_bytes += request->size;
+  if (space->block_count > counters->block_count_peak) counters->block_count_peak = space->block_count;
+  if (space->block_bytes > counters->block_bytes_peak) counters->block_bytes_peak = space->block_bytes;
+  return address;
+}
+
+static void count_failure(vmm_pool *pool) {
+  vmm__lock_acquire(&pool->lock);
+  pool->counters.alloc_failures++;
+  vmm__lock_release(&pool->lock);
+}
+
+/* What did not fit, or must be scrubbed. */
+static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 placed, unsigned long long *address,
+                       const char *function, vmm_error *error) {
+  vmm__work work;
+
+  vmm__work_start(&work, pool->device, function, request->deadline_ns);
+  if (placed == 0 && (request->flags & VMM_REQUEST_NO_GROWTH) != 0) {
+    work.size = request->size;
+    (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_DEVICE_MEMORY, "nothing idle fits, and the request forbids growth");
+  } else if (placed == 0) {
+    (void)vmm__pool_grow_for(pool, &work, request, &placed);
+  }
+  if (work.status == VMM_OK && ((request->flags & VMM_REQUEST_SCRUB) != 0 || pool->scrub) &&
+      vmm__pool_scrub(pool, &work, placed, request->size) != VMM_OK) {
+    vmm__lock_acquire(&pool->lock);
+    (void)vmm__space_free(&pool->space, placed, NULL);
+    pool->counters.alloc_count--;
+    pool->counters.alloc_bytes -= request->size;
+    vmm__lock_release(&pool->lock);
+  }
+  if (work.status == VMM_OK)
+    *address = placed;
+  else
+    count_failure(pool);
+  vmm__pool_count_work(pool, &work);
+  return vmm__work_finish(&work, error);
+}
+
+static vmm_status alloc(vmm_pool *pool, const vmm__pool_request *request, unsigned long long *address,
+                        const char *function, vmm_error *error) {
+  vmm__u64 placed;
+
+  vmm__lock_acquire(&pool->lock);
+  placed = vmm__pool_place(pool, request);
+  vmm__lock_release(&pool->lock);
+  if (placed == 0 || pool->scrub || (request->flags & VMM_REQUEST_SCRUB) != 0)
+    return slow(pool, request, placed, address, function, error);
+  *address = placed;
+  return VMM_OK;
+}
+
+static bool round_size(vmm__u64 requested, vmm__u64 *size) {
+  return vmm__round_up(requested == 0 ? 1 : requested, VMM__BLOCK_UNIT, size);
+}
+
+static vmm_status too_large(const char *message, vmm_error *error) {
+  return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, message);
+}
+
+vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long long *address, vmm_error *error) {
+  vmm__pool_request request = {0, 0, VMM__BLOCK_UNIT, 0, 0, 0};
+  vmm_status status;
+
+  if (address != NULL) *address = 0;
+  status = vmm__pool_refuse(pool, address, "vmm_pool_alloc", error);
+  if (status != VMM_OK) return status;
+  request.requested = size;
+  if (!round_size(size, &request.size)) return too_large("vmm_pool_alloc: the size is too large to round up", error);
+  return alloc(pool, &request, address, "vmm_pool_alloc", error);
+}
+
+vmm_status vmm_request_init(vmm_request *request, size_t size) {
+  return vmm__options_init(request, size, sizeof(vmm_request));
+}
+
+vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigned long long *address, vmm_error *error) {
+  const unsigned known_flags = VMM_REQUEST_ONE_MAPPING | VMM_REQUEST_SCRUB | VMM_REQUEST_NO_GROWTH;
+  vmm__pool_request request;
+  vmm_request known;
+  vmm_status status;
+
+  if (address != NULL) *address = 0;
+  status = vmm__pool_refuse(pool, address, "vmm_pool_alloc_with", error);
+  if (status != VMM_OK) return status;
+  if (given == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_alloc_with: request is NULL");
+  status = vmm__options_read(&known, sizeof known, sizeof known, given, "vmm_request", error);
+  if (status != VMM_OK) return status;
+  request.requested = known.size;
+  request.tag = known.tag;
+  request.deadline_ns = known.deadline_ns;
+  request.flags = known.flags;
+  request.alignment = vmm__max(known.alignment, VMM__BLOCK_UNIT);
+  if (!round_size(known.size, &request.size))
+    return too_large("vmm_pool_alloc_with: the size is too large to round up", error);
+  if ((known.alignment != 0 && !vmm__is_power_of_two(known.alignment)) || known.alignment > pool->region.size)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
+                     "vmm_pool_alloc_with: the alignment is no power of two, or larger than the reservation");
+  if ((known.flags & ~known_flags) != 0)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_alloc_with: unknown flag");
+  return alloc(pool, &request, address, "vmm_pool_alloc_with", error);
+}
+
+/* Both orders of free that there are now are the same to the index: reuse on the home stream needs no fence, and a block
+ * nobody uses needs none either. They differ for trim, which waits for queued work only if there may be some. */
+static vmm_status free_block(vmm_pool *pool, vmm__u64 address, bool ordered, const char *function, vmm_error *error) {
+  vmm_status status = vmm__pool_refuse(pool, pool, function, error);
+  bool found;
+
+  if (status != VMM_OK) return status;
+  vmm__lock_acquire(&pool->lock);
+  found = vmm__space_free(&pool->space, address, NULL);
+  if (found) pool->counters.free_count++;
+  if (found && ordered) pool->ordered_frees++;
+  vmm__lock_release(&pool->lock);
+  if (found) return VMM_OK;
+  status = vmm__fail(error, VMM_ERROR_UNKNOWN_ADDRESS,
+                     "not the start of a live block of this pool: freed before, an inner address, or another pool's");
+  if (error != NULL) error->address = address;
+  return status;
+}
+
+vmm_status vmm_pool_free(vmm_pool *pool, unsigned long long address, vmm_error *error) {
+  return free_block(pool, address, true, "vmm_pool_free", error);
+}
+
+vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address, vmm_error *error) {
+  return free_block(pool, address, false, "vmm_pool_free_idle", error);
+}
+
+vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+  vmm_device *device = pool->device;
+
+  if (vmm__stream_capturing(device, pool->home_stream))
+    return vmm__work_fail(work, VMM_ERROR_CAPTURE, "the home stream is being captured; a scrub would join the graph");
+  vmm__work_unlock(work);
+  if (vmm__work_enter(work) != VMM_OK) return work->status;
+  CU_CHECK(work, address, size, memset_d8_async, (device, address, 0, (size_t)size, pool->home_stream));
+undo:
+  vmm__work_leave(work);
+  return work->status;
+}

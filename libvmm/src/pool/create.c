@@ -1,0 +1,150 @@
+/* Making a pool. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+#include "device/streams.h"
+#include "pool/pool.h"
+
+enum { EVENT_NO_TIMING = 2 };
+
+static const vmm__u64 default_mapping_min = 2ull << 20, default_mapping_max = 128ull << 20;
+
+vmm_status vmm_pool_options_init(vmm_pool_options *options, size_t size) {
+  return vmm__options_init(options, size, sizeof(vmm_pool_options));
+}
+
+/* ---- create ---- */
+
+static vmm_status check_options(vmm_pool_options *options, vmm_error *error) {
+  if (options->mapping_min == 0) options->mapping_min = default_mapping_min;
+  if (options->mapping_max == 0) options->mapping_max = vmm__max(default_mapping_max, options->mapping_min);
+  if (options->mapping_max < options->mapping_min)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.mapping_max is below mapping_min");
+  if (options->mapping_max > (vmm__u64)1 << 62)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.mapping_min or mapping_max is too large");
+  if (options->verify != VMM_VERIFY_ACCESS && options->verify != VMM_VERIFY_DATA)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.verify is unknown");
+  if (options->scrub != 0 && options->scrub != 1)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.scrub is neither 0 nor 1");
+  if (options->peer_count != 0 && options->peers == NULL)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.peers is NULL");
+  if (options->reservation != 0 && options->initial > options->reservation)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.initial is larger than the reservation");
+  if (options->limit != 0 && options->initial > options->limit)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.initial is larger than the limit");
+  return VMM_OK;
+}
+
+vmm_status vmm__pool_find_peer(vmm__work *work, int ordinal, int *raw) {
+  vmm_device *device = work->device;
+  int count = 0;
+
+  CU_CHECK(work, 0, 0, device_count, (device, &count));
+  if (ordinal < 0 || ordinal >= count || ordinal == device->ordinal)
+    return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "a peer is no device, or the owner itself");
+  CU_CHECK(work, 0, 0, device_get, (device, raw, ordinal));
+undo:
+  return work->status;
+}
+
+static vmm_status find_peers(vmm__work *work, const vmm_pool_options *options, int *raw) {
+  size_t i, k;
+
+  for (i = 0; i < options->peer_count; i++) {
+    if (vmm__pool_find_peer(work, options->peers[i], &raw[i]) != VMM_OK) return work->status;
+    for (k = 0; k < i; k++)
+      if (raw[k] == raw[i]) return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "a peer is named twice");
+  }
+  return VMM_OK;
+}
+
+/* The driver objects of a pool: its fence and its region. */
+static vmm_status open_region(vmm_pool *pool, vmm__work *work, const vmm_pool_options *options, int *raw_peers) {
+  vmm_device *device = pool->device;
+  vmm__region_request request = {options->reservation, options->initial, options->verify, raw_peers, options->peer_count};
+
+  if (vmm__work_lock(work) != VMM_OK) return work->status;
+  if (find_peers(work, options, raw_peers) != VMM_OK) return work->status;
+  CU_CHECK(work, 0, 0, event_create, (device, &pool->fence, EVENT_NO_TIMING));
+  if (vmm__region_open(&pool->region, work, &pool->lock, &request) == VMM_OK) return VMM_OK;
+  vmm__work_probe(work);
+  (void)CU_UNDO(work, event_destroy, (device, pool->fence));
+undo:
+  return work->status;
+}
+
+void vmm__pool_release(vmm_pool *pool) {
+  vmm_device *device = pool->device;
+
+  vmm__space_destroy(&pool->space);
+  vmm__lock_destroy(&pool->lock);
+  vmm__memory_release(&device->memory, pool, 1, sizeof *pool);
+}
+
+static vmm_pool *new_pool(vmm_device *device, const vmm_pool_options *options) {
+  vmm_pool *pool = vmm__memory_allocate(&device->memory, 1, sizeof *pool);
+
+  if (pool == NULL) return NULL;
+  pool->device = device;
+  pool->limit = options->limit;
+  pool->home_stream = options->home_stream;
+  pool->scrub = options->scrub != 0;
+  pool->mapping_min = options->mapping_min;
+  pool->mapping_max = options->mapping_max;
+  vmm__space_init(&pool->space, &device->memory, 0, VMM__BLOCK_UNIT);
+  if (vmm__lock_init(&pool->lock, VMM__RANK_POOL)) return pool;
+  vmm__memory_release(&device->memory, pool, 1, sizeof *pool);
+  return NULL;
+}
+
+static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options *options, int *raw_peers) {
+  vmm_device *device = work->device;
+  vmm_pool *pool = new_pool(device, options);
+  vmm__u64 grown;
+
+  if (pool == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+  if (open_region(pool, work, options, raw_peers) != VMM_OK) {
+    vmm__work_unlock(work);
+    vmm__pool_release(pool);
+    return work->status;
+  }
+  vmm__work_unlock(work);
+  vmm__space_destroy(&pool->space);
+  vmm__space_init(&pool->space, &device->memory, pool->region.base, VMM__BLOCK_UNIT);
+  pool->client.base = pool->region.base;
+  pool->client.size = pool->region.size;
+  pool->client.owner = pool;
+  vmm__device_add_client(device, &pool->client);
+  if (options->initial == 0 || vmm__pool_grow_ahead(pool, work, options->initial, &grown) == VMM_OK) {
+    *out = pool;
+    return VMM_OK;
+  }
+  return work->status == VMM_OK ? VMM_OK : vmm__pool_abandon(pool, work);
+}
+
+vmm_status vmm_pool_create(vmm_pool **pool, vmm_device *device, const vmm_pool_options *options, vmm_error *error) {
+  vmm_pool_options known;
+  vmm__work work;
+  int *raw_peers = NULL;
+  vmm_status status;
+
+  if (pool != NULL) *pool = NULL;
+  status = vmm__pool_refuse((const vmm_pool *)(const void *)device, pool, "vmm_pool_create", error);
+  if (status != VMM_OK) return status;
+  status = vmm__options_read(&known, sizeof known, sizeof known, options, "vmm_pool_options", error);
+  if (status == VMM_OK) status = check_options(&known, error);
+  if (status != VMM_OK) return status;
+  vmm__work_start(&work, device, "vmm_pool_create", 0);
+  if (vmm__device_lost(device)) {
+    (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
+  } else {
+    raw_peers = vmm__memory_allocate(&device->memory, known.peer_count, sizeof *raw_peers);
+    if (raw_peers == NULL)
+      (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+    else
+      (void)create(pool, &work, &known, raw_peers);
+  }
+  vmm__memory_release(&device->memory, raw_peers, known.peer_count, sizeof *raw_peers);
+  return vmm__work_finish(&work, error);
+}

@@ -1,0 +1,193 @@
+/* Growth: find again, plan, commit, publish, carve; and the rounds of the memory ladder around it. */
+#include "base/fork.h"
+#include "base/status.h"
+#include "pool/plan.h"
+#include "pool/pool.h"
+
+enum {
+  ADDS = 2,      /* of one growth: the tail back, or the tail with the new range */
+  OPERATIONS = 4 /* of the index besides */
+};
+
+vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds) {
+  const vmm_host_memory *memory = &pool->device->memory;
+
+  for (;;) {
+    vmm__space_spare *spare;
+    vmm__u64 hint;
+
+    vmm__lock_acquire(&pool->lock);
+    hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS);
+    if (hint == 0) pool->promised += adds;
+    vmm__lock_release(&pool->lock);
+    if (hint == 0) return VMM_OK;
+    spare = vmm__space_spare_make(memory, hint);
+    if (spare == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+    vmm__lock_acquire(&pool->lock);
+    vmm__space_spare_adopt(&pool->space, spare);
+    vmm__lock_release(&pool->lock);
+    vmm__space_spare_release(memory, spare);
+  }
+}
+
+void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work) {
+  vmm__lock_acquire(&pool->lock);
+  pool->counters.retry_count += work->retries;
+  pool->counters.not_ready_count += work->not_ready;
+  pool->counters.quiesce_count += work->quiesces;
+  pool->counters.oom_rounds += work->rounds;
+  vmm__lock_release(&pool->lock);
+}
+
+/* What the plan relies on leaves the index until the end, so that nobody else is given it. */
+static void hold_tail(vmm_pool *pool, const vmm__plan *plan) {
+  if (plan->tail == 0) return;
+  (void)vmm__space_take(&pool->space, plan->address - plan->tail, plan->tail);
+  pool->held_bytes += plan->tail;
+}
+
+/* The last moment that counts: nothing in here can fail. */
+static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *commit, const vmm__pool_request *request) {
+  vmm__pool_counters *counters = &pool->counters;
+  vmm__u64 placed = 0;
+
+  vmm__lock_acquire(&pool->lock);
+  vmm__region_publish(&pool->region, commit);
+  vmm__space_add(&pool->space, plan->address - plan->tail, plan->tail + plan->size);
+  pool->held_bytes -= plan->tail;
+  counters->growth_count++;
+  counters->growth_bytes += plan->size;
+  if (pool->region.live_bytes > counters->committed_peak) counters->committed_peak = pool->region.live_bytes;
+  vmm__pool_fulfil(pool, ADDS);
+  if (request != NULL) placed = vmm__pool_place(pool, request);
+  vmm__lock_release(&pool->lock);
+  return placed;
+}
+
+static void give_tail_back(vmm_pool *pool, const vmm__plan *plan) {
+  vmm__lock_acquire(&pool->lock);
+  if (plan->tail != 0) vmm__space_add(&pool->space, plan->address - plan->tail, plan->tail);
+  pool->held_bytes -= plan->tail;
+  vmm__pool_fulfil(pool, ADDS);
+  pool->counters.growth_failures++;
+  vmm__lock_release(&pool->lock);
+}
+
+/* One size of the plan: all of it, or nothing changed. */
+static vmm_status attempt(vmm_pool *pool, vmm__work *work, const vmm__plan *plan, const vmm__pool_request *request,
+                          vmm__u64 *placed) {
+  vmm__u64 start = vmm__device_now(pool->device);
+  vmm__u64 taken;
+  vmm__commit commit;
+
+  if (vmm__commit_prepare(&pool->region, work, &commit, plan->address, plan->size, plan->piece) != VMM_OK)
+    return work->status;
+  if (vmm__region_commit(&pool->region, work, &commit) == VMM_OK) {
+    *placed = publish(pool, plan, &commit, request);
+    taken = vmm__device_now(pool->device) - start;
+    vmm__device_event(pool->device, VMM_EVENT_GROWTH, -1, 0, 0, plan->address, plan->size, taken);
+  } else {
+    vmm__device_event(pool->device, VMM_EVENT_GROWTH_FAILED, -1, work->code, 0, plan->address, plan->size, 0);
+  }
+  vmm__commit_release(&pool->region, &commit);
+  return work->status;
+}
+
+/* With the structure lock: once more from the index, then by growing, with smaller sizes down to what is needed. */
+static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead,
+                            vmm__u64 *placed, vmm__u64 *grown) {
+  vmm__plan plan;
+  bool planned;
+
+  if (vmm__pool_promise(pool, work, ADDS) != VMM_OK) return work->status;
+  vmm__lock_acquire(&pool->lock);
+  *placed = request != NULL ? vmm__pool_place(pool, request) : 0;
+  planned = *placed == 0 && vmm__plan_make(pool, work, request, ahead, &plan) == VMM_OK;
+  if (planned)
+    hold_tail(pool, &plan);
+  else
+    vmm__pool_fulfil(pool, ADDS);
+  vmm__lock_release(&pool->lock);
+  if (!planned) return work->status;
+  if (work->rounds != 0 && request != NULL) plan.size = plan.piece = plan.need; /* memory is short: no head-room */
+  while (attempt(pool, work, &plan, request, placed) != VMM_OK) {
+    vmm__u64 smaller = work->status == VMM_ERROR_OUT_OF_DEVICE_MEMORY && plan.piece >= plan.size
+                           ? vmm__growth_smaller(plan.size, plan.need, pool->region.granularity)
+                           : 0;
+    if (smaller == 0) {
+      give_tail_back(pool, &plan);
+      return work->status;
+    }
+    plan.size = plan.piece = smaller;
+    work->status = VMM_OK;
+  }
+  *grown = plan.size;
+  return VMM_OK;
+}
+
+static vmm__u64 trim_own(void *owner, vmm__work *work, vmm__u64 need) {
+  vmm_pool *pool = owner;
+  vmm__work trim;
+  vmm__u64 done;
+
+  vmm__work_start(&trim, pool->device, work->function, vmm__work_time_left(work));
+  trim.round_left = 2;
+  done = vmm__pool_trim(pool, &trim, 0, need);
+  vmm__pool_count_work(pool, &trim);
+  (void)vmm__work_finish(&trim, NULL);
+  return done;
+}
+
+/* The rounds. `request` NULL: growth ahead of need, of `ahead` bytes. */
+static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead,
+                       vmm__u64 *placed, vmm__u64 *grown) {
+  vmm__ladder ladder = {0};
+  vmm__u64 need = request != NULL ? request->size : ahead;
+
+  if (vmm__in_pressure())
+    return vmm__work_fail(work, VMM_ERROR_BUSY, "inside a pressure callback nothing may grow");
+  for (;;) {
+    if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
+    if (vmm__work_lock(work) == VMM_OK) {
+      if (pool->closing)
+        (void)vmm__work_fail(work, VMM_ERROR_BUSY, "the pool is being destroyed");
+      else
+        (void)grow_once(pool, work, request, ahead, placed, grown);
+    }
+    vmm__work_unlock(work);
+    /* Grown, but other threads used up the records meanwhile: once more from the index. */
+    if (work->status == VMM_OK && request != NULL && *placed == 0) continue;
+    if (work->status == VMM_OK) return VMM_OK;
+    if (!vmm__reclaim(work, &ladder, need, trim_own, pool)) return work->status;
+    vmm__work_next_round(work);
+  }
+}
+
+vmm_status vmm__pool_grow_for(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 *address) {
+  vmm__u64 grown = 0;
+
+  *address = 0;
+  return grow(pool, work, request, 0, address, &grown);
+}
+
+vmm_status vmm__pool_grow_ahead(vmm_pool *pool, vmm__work *work, vmm__u64 size, vmm__u64 *grown) {
+  vmm__u64 placed = 0;
+
+  *grown = 0;
+  return grow(pool, work, NULL, size, &placed, grown);
+}
+
+vmm_status vmm_pool_grow(vmm_pool *pool, unsigned long long size, unsigned long long *grown, vmm_error *error) {
+  vmm__work work;
+  vmm__u64 bytes = 0;
+  vmm_status status;
+
+  if (grown != NULL) *grown = 0;
+  status = vmm__pool_refuse(pool, pool, "vmm_pool_grow", error);
+  if (status != VMM_OK) return status;
+  if (size == 0) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_grow: size is 0");
+  vmm__work_start(&work, pool->device, "vmm_pool_grow", 0);
+  if (vmm__pool_grow_ahead(pool, &work, size, &bytes) == VMM_OK && grown != NULL) *grown = bytes;
+  vmm__pool_count_work(pool, &work);
+  return vmm__work_finish(&work, error);
+}

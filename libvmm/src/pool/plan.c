@@ -1,0 +1,104 @@
+/* The plan of a growth: the lowest gap of the reservation that serves, with the free tail before it. */
+#include "pool/plan.h"
+
+/* What a gap that starts at `gap` needs for the request: place of the first mapping, bytes, and the tail relied on. False
+ * on overflow. */
+static bool fit_gap(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 gap, vmm__plan *plan) {
+  vmm__u64 granularity = pool->region.granularity;
+  bool one_mapping = (request->flags & VMM_REQUEST_ONE_MAPPING) != 0;
+  vmm__u64 tail = one_mapping ? 0 : vmm__space_free_before(&pool->space, gap);
+  vmm__u64 start, end, rest;
+
+  if (!vmm__round_up(gap - tail, request->alignment, &start)) return false;
+  if (!vmm__add(start, request->size, &end)) return false;
+  if (start < gap) {
+    plan->address = gap;
+    plan->tail = gap - start;
+  } else { /* nothing before the gap helps: begin at the granule the block begins in */
+    plan->address = gap + vmm__round_down(start - gap, granularity);
+    plan->tail = 0;
+  }
+  rest = vmm__saturating_sub(end, plan->address);
+  return vmm__round_up(vmm__max(rest, 1), granularity, &plan->need);
+}
+
+/* Sizes of the plan within the gap's room. */
+static vmm__growth_answer size_plan(vmm_pool *pool, vmm__u64 room, vmm__plan *plan) {
+  vmm__u64 committed = pool->region.live_bytes + pool->region.quarantined_bytes;
+  vmm__growth growth;
+  vmm__growth_answer answer;
+
+  growth.committed = pool->region.live_bytes;
+  growth.request = plan->need;
+  growth.mapping_min = pool->mapping_min;
+  growth.mapping_max = pool->mapping_max;
+  growth.granularity = pool->region.granularity;
+  growth.limit_left = pool->limit == 0 ? UINT64_MAX : vmm__saturating_sub(pool->limit, committed);
+  growth.room = room;
+  answer = vmm__growth_size(&growth, &plan->size);
+  plan->piece = plan->size;
+  return answer;
+}
+
+static vmm_status refuse(vmm__work *work, vmm__growth_answer answer, vmm__u64 size) {
+  work->size = size;
+  if (answer == VMM__GROWTH_LIMIT)
+    return vmm__work_fail(work, VMM_ERROR_LIMIT, "the pool's limit is reached");
+  if (answer == VMM__GROWTH_OVERFLOW)
+    return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "the size is too large to round up");
+  return vmm__work_fail(work, VMM_ERROR_OUT_OF_ADDRESS_SPACE, "no gap of the pool's reservation is large enough");
+}
+
+/* The next unmapped range at or above *at. */
+static bool next_gap(vmm_pool *pool, vmm__u64 *at, vmm__u64 *room) {
+  const vmm__region *region = &pool->region;
+  vmm__u64 end = region->base + region->size;
+
+  while (*at < end) {
+    const vmm__mapping *mapping;
+
+    *room = vmm__mappings_gap_after(&region->mappings, *at, end);
+    if (*room != 0) return true;
+    mapping = vmm__mappings_find(&region->mappings, *at);
+    if (mapping == NULL) return false;
+    *at = mapping->address + mapping->size;
+  }
+  return false;
+}
+
+/* A plan for growth ahead of need: the lowest gap that holds it, in pieces that a trim can give back one by one. */
+static vmm__growth_answer plan_ahead(vmm_pool *pool, vmm__u64 ahead, vmm__plan *plan) {
+  const vmm__region *region = &pool->region;
+  vmm__growth_answer answer;
+  vmm__u64 end = region->base + region->size;
+
+  plan->tail = 0;
+  if (!vmm__round_up(ahead, region->granularity, &plan->need)) return VMM__GROWTH_OVERFLOW;
+  answer = size_plan(pool, UINT64_MAX, plan);
+  if (answer != VMM__GROWTH_OK) return answer;
+  plan->size = plan->need;
+  plan->piece = vmm__max(pool->mapping_max, pool->mapping_min);
+  plan->address = vmm__mappings_lowest_gap(&region->mappings, region->base, end, plan->need, region->granularity);
+  return plan->address == 0 ? VMM__GROWTH_ROOM : VMM__GROWTH_OK;
+}
+
+vmm_status vmm__plan_make(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead,
+                          vmm__plan *plan) {
+  vmm__u64 gap = pool->region.base, room = 0;
+  vmm__growth_answer answer = VMM__GROWTH_ROOM;
+
+  if (request == NULL) {
+    answer = plan_ahead(pool, ahead, plan);
+    return answer == VMM__GROWTH_OK ? VMM_OK : refuse(work, answer, ahead);
+  }
+  for (; next_gap(pool, &gap, &room); gap += room) {
+    vmm__u64 skipped;
+
+    if (!fit_gap(pool, request, gap, plan)) return refuse(work, VMM__GROWTH_OVERFLOW, request->size);
+    skipped = plan->address - gap;
+    if (skipped >= room || plan->need > room - skipped) continue;
+    answer = size_plan(pool, room - skipped, plan);
+    if (answer != VMM__GROWTH_ROOM) break;
+  }
+  return answer == VMM__GROWTH_OK ? VMM_OK : refuse(work, answer, request->size);
+}

@@ -1,0 +1,84 @@
+/* A pool: blocks in one growing region. Its lock guards the index, the mapping table and the counters, and is never held
+ * across a driver call, a host allocation or a callback. */
+#ifndef VMM_POOL_POOL_H
+#define VMM_POOL_POOL_H
+
+#include "device/reclaim.h"
+#include "index/growth.h"
+#include "index/space.h"
+#include "region/region.h"
+
+enum { VMM__BLOCK_UNIT = 256 };
+
+typedef struct vmm__pool_counters {
+  vmm__u64 committed_peak, block_count_peak, block_bytes_peak;
+  vmm__u64 alloc_count, alloc_bytes, alloc_failures, free_count;
+  vmm__u64 growth_count, growth_bytes, growth_failures;
+  vmm__u64 trim_count, trim_bytes, quarantined_bytes; /* the last: live mappings that a failed trim took away */
+  vmm__u64 retry_count, not_ready_count, quiesce_count, oom_rounds;
+} vmm__pool_counters;
+
+struct vmm_pool {
+  vmm__lock lock;
+  vmm__space space;
+  vmm__pool_counters counters;
+  vmm__region region; /* its table under the lock, see region.h */
+  vmm__u64 limit;
+  vmm__u64 held_bytes; /* free bytes that a growth in progress took out of the index */
+  vmm__u64 promised;   /* records set aside for adds that growths and trims in progress may have to make */
+  vmm__u64 ordered_frees, fenced_frees; /* frees by stream order, and how many of them a fence was seen to cover */
+  bool closing;        /* a destroy is under way: nothing is allocated */
+
+  /* constant */
+  vmm_device *device;
+  vmm__client client;
+  void *home_stream;
+  bool scrub;
+  vmm__u64 mapping_min, mapping_max;
+  void *fence; /* event for trims: recorded under the structure lock; recording it again only moves it later */
+};
+
+/* A request as all paths see it: rounded and checked. */
+typedef struct vmm__pool_request {
+  vmm__u64 size, requested, alignment, tag, deadline_ns;
+  unsigned flags; /* vmm_request_flags */
+} vmm__pool_request;
+
+/* Refuses a forked child, and a NULL pool or output. */
+vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char *function, vmm_error *error);
+
+/* The index's answer, counted; 0 if nothing fits or records are short. Under the pool lock. */
+vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request);
+
+/* Sets records aside for `adds` ranges that may have to be added to the index, so that giving back what was taken out of
+ * it cannot fail. No pool lock held (the structure lock may be). OUT_OF_HOST_MEMORY: nothing was set aside. Fulfil takes
+ * the promise away, under the pool lock. */
+vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds);
+static inline void vmm__pool_fulfil(vmm_pool *pool, vmm__u64 adds) { pool->promised -= adds; }
+
+/* The miss: grows until the request is placed, with the memory ladder. *address is 0 on failure. */
+vmm_status vmm__pool_grow_for(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 *address);
+
+/* Commits `size` bytes more, in pieces of at most mapping_max. With the memory ladder. */
+vmm_status vmm__pool_grow_ahead(vmm_pool *pool, vmm__work *work, vmm__u64 size, vmm__u64 *grown);
+
+/* Gives back idle mappings, highest first, while at least `keep` bytes stay committed and until `want` bytes are back;
+ * waits for queued work first, unless the work is a teardown. No lock held. The failure, if any, is the work's. Returns the bytes given back. */
+vmm__u64 vmm__pool_trim(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want);
+
+/* Adds a finished work's counts to the pool's. */
+void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work);
+
+/* Ends a pool that was never handed out. If that fails too, the device's close tries again. Returns the work's status. */
+vmm_status vmm__pool_abandon(vmm_pool *pool, vmm__work *work);
+
+/* Frees the struct; nothing of the driver's is left in it. */
+void vmm__pool_release(vmm_pool *pool);
+
+/* From an ordinal to the driver's device number; refuses the owner, and what is no device. */
+vmm_status vmm__pool_find_peer(vmm__work *work, int ordinal, int *raw);
+
+/* Fills a block with zero bytes on the home stream. */
+vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size);
+
+#endif

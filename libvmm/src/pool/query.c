@@ -1,0 +1,161 @@
+/* What can be asked of a pool: blocks by address, listings, statistics. Nothing here waits for a growth. */
+#include <string.h>
+
+#include "base/fork.h"
+#include "base/status.h"
+#include "pool/pool.h"
+
+static vmm_block_info block_info(const vmm__block *block) {
+  vmm_block_info info = {block->address, block->size, block->requested, block->tag};
+
+  return info;
+}
+
+static vmm_status unknown(vmm__u64 address, vmm_error *error) {
+  vmm_status status = vmm__fail(error, VMM_ERROR_UNKNOWN_ADDRESS, "no live block holds the address");
+
+  if (error != NULL) error->address = address;
+  return status;
+}
+
+vmm_status vmm_pool_find(vmm_pool *pool, unsigned long long address, vmm_block_info *block, vmm_error *error) {
+  vmm_status status = vmm__pool_refuse(pool, block, "vmm_pool_find", error);
+  vmm__block found;
+  bool is;
+
+  if (status != VMM_OK) return status;
+  vmm__lock_acquire(&pool->lock);
+  is = vmm__space_find(&pool->space, address, &found);
+  vmm__lock_release(&pool->lock);
+  if (!is) return unknown(address, error);
+  *block = block_info(&found);
+  return VMM_OK;
+}
+
+vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_pool **pool, vmm_block_info *block,
+                           vmm_error *error) {
+  vmm_block_info info;
+  vmm_pool *owner;
+  vmm_status status;
+
+  if (pool != NULL) *pool = NULL;
+  if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_find");
+  if (device == NULL || pool == NULL)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_find: device or pool is NULL");
+  owner = vmm__device_find_owner(device, address);
+  if (owner == NULL) return unknown(address, error);
+  status = vmm_pool_find(owner, address, &info, error);
+  if (status != VMM_OK) return status;
+  *pool = owner;
+  if (block != NULL) *block = info;
+  return VMM_OK;
+}
+
+static vmm_status refuse_listing(const vmm_pool *pool, const void *array, size_t capacity, const size_t *count,
+                                 const char *function, vmm_error *error) {
+  vmm_status status = vmm__pool_refuse(pool, count, function, error);
+
+  if (status == VMM_OK && array == NULL && capacity != 0)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "the array is NULL, but its capacity is not 0");
+  return status;
+}
+
+vmm_status vmm_pool_get_blocks(vmm_pool *pool, vmm_block_info *array, size_t capacity, size_t *count, vmm_error *error) {
+  vmm_status status = refuse_listing(pool, array, capacity, count, "vmm_pool_get_blocks", error);
+  vmm__u64 from;
+  vmm__block block;
+  size_t i = 0;
+
+  if (status != VMM_OK) return status;
+  vmm__lock_acquire(&pool->lock);
+  for (from = pool->region.base; i < capacity && vmm__space_next_block(&pool->space, from, &block); i++) {
+    array[i] = block_info(&block);
+    from = block.address + block.size;
+  }
+  *count = (size_t)pool->space.block_count;
+  vmm__lock_release(&pool->lock);
+  return VMM_OK;
+}
+
+vmm_status vmm_pool_get_mappings(vmm_pool *pool, vmm_mapping_info *array, size_t capacity, size_t *count,
+                                 vmm_error *error) {
+  vmm_status status = refuse_listing(pool, array, capacity, count, "vmm_pool_get_mappings", error);
+  const vmm__mappings *table;
+  size_t i;
+
+  if (status != VMM_OK) return status;
+  vmm__lock_acquire(&pool->lock);
+  table = &pool->region.mappings;
+  for (i = 0; i < table->count && i < capacity; i++) {
+    const vmm__mapping *mapping = vmm__mappings_at(table, i);
+    bool quarantined = mapping->state == VMM_MAPPING_QUARANTINED;
+
+    memset(&array[i], 0, sizeof array[i]);
+    array[i].address = mapping->address;
+    array[i].size = mapping->size;
+    array[i].handle = ((const vmm__handle *)mapping->handle)->raw;
+    array[i].generation = mapping->generation;
+    array[i].block_bytes = quarantined ? 0 : vmm__space_bytes_in(&pool->space, mapping->address, mapping->size);
+    array[i].state = quarantined ? VMM_MAPPING_QUARANTINED : VMM_MAPPING_LIVE;
+  }
+  *count = table->count;
+  vmm__lock_release(&pool->lock);
+  return VMM_OK;
+}
+
+static vmm__u64 trimmable(const vmm_pool *pool) {
+  const vmm__mappings *table = &pool->region.mappings;
+  vmm__u64 bytes = 0;
+  size_t i;
+
+  for (i = 0; i < table->count; i++) {
+    const vmm__mapping *mapping = vmm__mappings_at(table, i);
+    if (mapping->state == VMM_MAPPING_LIVE && vmm__space_is_free(&pool->space, mapping->address, mapping->size))
+      bytes += mapping->size;
+  }
+  return bytes;
+}
+
+static void copy_counters(vmm_pool_stats *stats, const vmm__pool_counters *counters) {
+  stats->committed_peak = counters->committed_peak;
+  stats->block_count_peak = counters->block_count_peak;
+  stats->block_bytes_peak = counters->block_bytes_peak;
+  stats->alloc_count = counters->alloc_count;
+  stats->alloc_bytes = counters->alloc_bytes;
+  stats->alloc_failures = counters->alloc_failures;
+  stats->free_count = counters->free_count;
+  stats->growth_count = counters->growth_count;
+  stats->growth_bytes = counters->growth_bytes;
+  stats->growth_failures = counters->growth_failures;
+  stats->trim_count = counters->trim_count;
+  stats->trim_bytes = counters->trim_bytes;
+  stats->retry_count = counters->retry_count;
+  stats->not_ready_count = counters->not_ready_count;
+  stats->quiesce_count = counters->quiesce_count;
+  stats->oom_rounds = counters->oom_rounds;
+}
+
+vmm_status vmm_pool_get_stats(vmm_pool *pool, vmm_pool_stats *stats, vmm_error *error) {
+  vmm_pool_stats copy;
+  vmm_status status = vmm__pool_refuse(pool, stats, "vmm_pool_get_stats", error);
+
+  if (status != VMM_OK) return status;
+  memset(&copy, 0, sizeof copy);
+  vmm__lock_acquire(&pool->lock);
+  copy_counters(&copy, &pool->counters);
+  copy.address = pool->region.base;
+  copy.reserved_bytes = pool->region.size;
+  copy.committed_bytes = pool->region.live_bytes;
+  copy.block_count = pool->space.block_count;
+  copy.block_bytes = pool->space.block_bytes;
+  copy.requested_bytes = pool->space.requested_bytes;
+  copy.idle_bytes = pool->region.live_bytes - pool->space.block_bytes;
+  copy.largest_idle = vmm__space_largest(&pool->space);
+  copy.trimmable_bytes = trimmable(pool);
+  copy.mapping_count = pool->region.mappings.count;
+  copy.quarantined_bytes = pool->region.quarantined_bytes;
+  copy.limit = pool->limit;
+  copy.peer_count = pool->region.peer_count;
+  vmm__lock_release(&pool->lock);
+  return vmm__output_write(stats, &copy, sizeof copy, "vmm_pool_stats", error);
+}

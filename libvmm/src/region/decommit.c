@@ -1,0 +1,122 @@
+/* Taking mappings away: unmap, quarantine, and trying again what was quarantined. */
+#include "region/region.h"
+#include "region/undo.h"
+
+/* get-access asks without a side effect: measured, it answers INVALID_VALUE on reserved-only memory and SUCCESS on mapped
+ * memory, with or without access. (retain-handle tells the same, but takes a reference whose release can fail.) A "no" is
+ * asked twice: acting on a wrong one would leave a mapping nobody knows of. */
+bool vmm__region_is_mapped(vmm__region *region, vmm__u64 address) {
+  vmm_raw_location location = {1, region->device->raw};
+  unsigned long long flags = 0;
+  int i;
+
+  for (i = 0; i < 2; i++)
+    if (vmm__cu_mem_get_access(region->device, &flags, &location, address) != VMM_CODE_INVALID_VALUE) return true;
+  return false;
+}
+
+bool vmm__unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+  vmm_device *device = region->device;
+  bool second = false;
+
+  for (;;) {
+    int code = vmm__cu_mem_unmap(device, address, (size_t)size);
+
+    if (code == VMM_CODE_SUCCESS || !vmm__region_is_mapped(region, address)) break;
+    if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_unmap, code, address, size)) continue;
+    if (!second) { /* a passing fault is worth one more try even when the budget is spent */
+      second = true;
+      continue;
+    }
+    work->attempt = 0;
+    (void)vmm__work_undone(work, code);
+    return vmm__device_lost(device);
+  }
+  work->attempt = 0;
+  return true;
+}
+
+void vmm__quarantine(vmm__region *region, vmm__mapping stuck) {
+  vmm__lock_acquire(region->lock);
+  (void)vmm__mappings_insert(&region->mappings, stuck);
+  region->quarantined_bytes += stuck.size;
+  vmm__lock_release(region->lock);
+  vmm__device_event(region->device, VMM_EVENT_QUARANTINE, VMM_OP_mem_unmap, 0, 0, stuck.address, stuck.size, 0);
+}
+
+/* Whether a mapping still has all the access it was published with. */
+static bool intact(vmm__region *region, vmm__work *work, const vmm__mapping *mapping) {
+  vmm__work probe = *work;
+
+  probe.status = VMM_OK;
+  probe.attempts_left = 0;
+  return vmm__region_confirm(region, &probe, mapping->address, mapping->size) == VMM_OK;
+}
+
+vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address) {
+  vmm__mapping mapping = *vmm__mappings_find(&region->mappings, address);
+  int failures = work->undo_failures, first = work->undo_code;
+  bool kept;
+
+  if (vmm__unmap(region, work, mapping.address, mapping.size)) {
+    vmm__lock_acquire(region->lock);
+    (void)vmm__mappings_remove(&region->mappings, mapping.address, NULL);
+    region->live_bytes -= mapping.size;
+    region->generation++;
+    vmm__lock_release(region->lock);
+    vmm__handle_give(work, mapping.handle);
+    return VMM__DECOMMIT_GONE;
+  }
+  (void)vmm__work_call_failed(work, VMM_OP_mem_unmap, work->undo_code, mapping.address, mapping.size);
+  work->undo_failures = failures; /* it was the step itself that failed, not an undo */
+  work->undo_code = first;
+  kept = intact(region, work, &mapping);
+  if (kept) return VMM__DECOMMIT_KEPT;
+  vmm__lock_acquire(region->lock);
+  vmm__mappings_find(&region->mappings, address)->state = VMM_MAPPING_QUARANTINED;
+  region->live_bytes -= mapping.size;
+  region->quarantined_bytes += mapping.size;
+  vmm__lock_release(region->lock);
+  vmm__device_event(region->device, VMM_EVENT_QUARANTINE, VMM_OP_mem_unmap, 0, 0, mapping.address, mapping.size, 0);
+  return VMM__DECOMMIT_QUARANTINED;
+}
+
+/* The first quarantined entry at or after number *i. */
+static bool next_quarantined(vmm__region *region, size_t *i, vmm__mapping *mapping) {
+  for (; *i < region->mappings.count; (*i)++) {
+    *mapping = *vmm__mappings_at(&region->mappings, *i);
+    if (mapping->state == VMM_MAPPING_QUARANTINED) return true;
+  }
+  return false;
+}
+
+static void recover_revokes(vmm__region *region, vmm__work *work) {
+  while (region->revoke_count != 0) {
+    if (!vmm__revoke(region, work, region->access[region->access_count + region->revoke_count - 1].location_id)) return;
+    region->revoke_count--;
+  }
+}
+
+void vmm__region_recover(vmm__region *region, vmm__work *work) {
+  vmm__work again = *work; /* old failures are not this call's */
+  vmm__mapping mapping;
+  size_t i = 0;
+
+  again.status = VMM_OK;
+  again.attempts_left = 0;
+  vmm__handles_recover(&again, false);
+  if (region->revoke_count != 0) recover_revokes(region, &again);
+  if (region->quarantined_bytes == 0 || !vmm__region_data_done(region)) return;
+  while (next_quarantined(region, &i, &mapping)) {
+    if (!vmm__unmap(region, &again, mapping.address, mapping.size)) {
+      i++;
+      continue;
+    }
+    vmm__lock_acquire(region->lock);
+    (void)vmm__mappings_remove(&region->mappings, mapping.address, NULL);
+    region->quarantined_bytes -= mapping.size;
+    vmm__lock_release(region->lock);
+    vmm__device_event(region->device, VMM_EVENT_RECOVERED, VMM_OP_mem_unmap, 0, 0, mapping.address, mapping.size, 0);
+    vmm__handle_give(&again, mapping.handle);
+  }
+}

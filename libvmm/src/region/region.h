@@ -1,0 +1,116 @@
+/* One reservation of address space and the physical memory behind it: commit, decommit, access. Every map and unmap of
+ * the library is here, with its undo. What cannot be undone is quarantined: its entry stays in the mapping table, is never
+ * published, and is tried again by each later growth, trim and destroy.
+ *
+ * Locks: all functions that call the driver need the device's structure lock (and the context) through `work`. The mapping
+ * table changes only with both the structure lock and the owner's lock held, so either is enough to read it. */
+#ifndef VMM_REGION_REGION_H
+#define VMM_REGION_REGION_H
+
+#include "device/handles.h"
+#include "device/work.h"
+#include "index/mappings.h"
+
+/* vmm__mapping.state; the first two are vmm_mapping_state's */
+enum { VMM__MAPPING_DETACHED = 3 }; /* live, but taken out of the index: about to be decommitted */
+
+typedef struct vmm__region {
+  vmm_device *device;
+  vmm__lock *lock; /* the owner's, of rank POOL */
+  vmm__u64 base, size, granularity;
+  int free_code;   /* what the first failed address-free answered; 0: none failed */
+  int verify;      /* vmm_verify */
+  bool data_pending; /* work of verify=data may still be queued on quarantined mappings */
+
+  vmm_raw_access *access; /* the owning device, then its peers */
+  size_t access_count, access_capacity;
+  size_t peer_count;      /* access_count - 1, under the owner's lock: for statistics */
+  size_t revoke_count;    /* of the places after access_count: devices whose grant could not be revoked */
+
+  vmm__mappings mappings;
+  vmm__u64 generation;
+  vmm__u64 live_bytes;        /* LIVE and DETACHED entries */
+  vmm__u64 quarantined_bytes;
+} vmm__region;
+
+/* ---- the reservation ---- */
+
+typedef struct vmm__region_request {
+  vmm__u64 reservation; /* 0: by the ladder */
+  vmm__u64 first;       /* bytes that must fit */
+  int verify;
+  const int *peers;     /* raw device numbers */
+  size_t peer_count;
+} vmm__region_request;
+
+/* Reserves address space and finds the granularity. On failure nothing is held. */
+vmm_status vmm__region_open(vmm__region *region, vmm__work *work, vmm__lock *lock, const vmm__region_request *request);
+
+/* Gives the address space back; no mapping may be left. On failure it stands and close can be called again, except on a
+ * lost device, where it always succeeds. */
+vmm_status vmm__region_close(vmm__region *region, vmm__work *work);
+
+/* ---- commit ---- */
+
+typedef struct vmm__piece {
+  vmm__u64 address, size;
+  vmm__handle *handle; /* a record, with memory behind it once taken */
+  bool mapped;         /* or may be */
+} vmm__piece;
+
+/* A contiguous range about to be backed. */
+typedef struct vmm__commit {
+  vmm__u64 address, size;
+  size_t count;
+  vmm__piece *pieces;
+} vmm__commit;
+
+/* Allocates what the commit needs, so that nothing is allocated once the driver was called: records of pieces of at most
+ * `piece_size`, and room in the mapping table. OUT_OF_HOST_MEMORY leaves nothing. No driver call; not under the owner's
+ * lock. */
+vmm_status vmm__commit_prepare(vmm__region *region, vmm__work *work, vmm__commit *commit, vmm__u64 address, vmm__u64 size,
+                               vmm__u64 piece_size);
+
+/* Backs the range: handles, quiesce, map, access, confirm. On success it is ready to publish; on failure all of it is
+ * undone or quarantined and the work has the error. */
+vmm_status vmm__region_commit(vmm__region *region, vmm__work *work, vmm__commit *commit);
+
+/* Puts the pieces into the mapping table, under the owner's lock. Cannot fail. */
+void vmm__region_publish(vmm__region *region, vmm__commit *commit);
+
+/* Frees what prepare allocated and nobody took over. */
+void vmm__commit_release(vmm__region *region, vmm__commit *commit);
+
+/* ---- decommit ---- */
+
+typedef enum vmm__decommit_result {
+  VMM__DECOMMIT_GONE = 0,    /* the mapping is no more */
+  VMM__DECOMMIT_KEPT = 1,    /* the unmap failed and the mapping is as it was: DETACHED still */
+  VMM__DECOMMIT_QUARANTINED = 2
+} vmm__decommit_result;
+
+/* Unmaps the DETACHED mapping at `address` and gives its handle away. */
+vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address);
+
+/* Tries again what could not be undone before. Failures are not the work's. */
+void vmm__region_recover(vmm__region *region, vmm__work *work);
+
+/* ---- access ---- */
+
+/* Grants a further device access to all mappings: all or none. */
+vmm_status vmm__region_add_peer(vmm__region *region, vmm__work *work, int raw_device);
+
+/* One get-access per mapping of the range and device: NOT_CONFIRMED if any is denied. */
+vmm_status vmm__region_confirm(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size);
+
+/* Whether anything is mapped at the address, as far as the driver can be asked; when in doubt, true. */
+bool vmm__region_is_mapped(vmm__region *region, vmm__u64 address);
+
+/* verify=data: a word per granule written and read back. */
+vmm_status vmm__region_verify_data(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size);
+/* Whether all work that verify=data queued is done: until then its range must not be unmapped. */
+bool vmm__region_data_done(vmm__region *region);
+/* Makes the pinned buffer that needs. */
+vmm_status vmm__region_prepare_verify(vmm__region *region, vmm__work *work);
+
+#endif

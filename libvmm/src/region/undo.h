@@ -1,0 +1,17 @@
+/* The undo steps commit, decommit and recover share. */
+#ifndef VMM_REGION_UNDO_H
+#define VMM_REGION_UNDO_H
+
+#include "region/region.h"
+
+/* Unmaps one mapping. True if nothing is mapped there afterwards, whatever the call answered (or the device is lost: then
+ * it goes with the context). A failure is an undo failure of the work. */
+bool vmm__unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size);
+
+/* Enters a range that could not be unmapped. There must be room in the table. */
+void vmm__quarantine(vmm__region *region, vmm__mapping stuck);
+
+/* Takes a device's access away from every mapping. False if a step failed: an undo failure of the work. */
+bool vmm__revoke(vmm__region *region, vmm__work *work, int raw_device);
+
+#endif
