@@ -18,8 +18,10 @@ bool vmm__code_is_sticky(int code) {
     case VMM_CODE_ILLEGAL_ADDRESS:
     case VMM_CODE_LAUNCH_TIMEOUT:
     case VMM_CODE_CONTEXT_IS_DESTROYED:
-    case VMM_CODE_ASSERT: return true;
-    default: return code >= 714 && code <= VMM_CODE_LAUNCH_FAILED; /* hardware stack error ... launch failed */
+    case VMM_CODE_ASSERT:
+      return true;
+    default:
+      return code >= 714 && code <= VMM_CODE_LAUNCH_FAILED; /* hardware stack error ... launch failed */
   }
 }
 

@@ -59,8 +59,8 @@ struct vmm_device {
   vmm_device_info info; /* info.sync_policy is the one in force */
   vmm__u64 deadline_ns, retry_first_ns, retry_max_ns;
   int retry_attempts;
-  void *stream;       /* the library's own, non-blocking */
-  void *sentinel;     /* an event that has finished: querying it tells whether the context lives */
+  void *stream;   /* the library's own, non-blocking */
+  void *sentinel; /* an event that has finished: querying it tells whether the context lives */
 
   vmm__lock structure; /* whoever edits address ranges; held across driver calls. Guards the next three */
   void *context_event; /* for context-wide fences */

@@ -41,7 +41,8 @@ static vmm_status wait_streams(vmm__work *work) {
 
   vmm__streams_sweep(work);
   for (entry = device->streams; entry != NULL; entry = entry->next)
-    if (entry->known && !entry->capturing && !(announced && (entry->stream == NULL || entry->stream == (void *)(size_t)1)))
+    if (entry->known && !entry->capturing &&
+        !(announced && (entry->stream == NULL || entry->stream == (void *)(size_t)1)))
       CU_CHECK(work, 0, 0, event_record, (device, entry->event, entry->stream));
   if (!announced) CU_CHECK(work, 0, 0, event_record, (device, device->stream_event, NULL));
   for (entry = device->streams; entry != NULL; entry = entry->next)
@@ -90,16 +91,15 @@ vmm_status vmm__fence_record(vmm__work *work, void *event, void *home_stream) {
   vmm_device *device = work->device;
 
   if (!vmm__captures_announced(device)) {
-    if (device->info.context_fence)
-      CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, event));
-    else
-      CU_CHECK(work, 0, 0, event_record, (device, event, home_stream));
+    if (device->info.context_fence) CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, event));
+    else CU_CHECK(work, 0, 0, event_record, (device, event, home_stream));
     return VMM_OK;
   }
   if (home_stream == NULL || home_stream == (void *)(size_t)1 || vmm__stream_capturing(device, home_stream))
-    return vmm__work_fail(work, VMM_ERROR_CAPTURE,
-                          "work on the memory cannot be waited for while a capture is announced: the home stream is the "
-                          "legacy stream or the one being captured");
+    return vmm__work_fail(
+        work, VMM_ERROR_CAPTURE,
+        "work on the memory cannot be waited for while a capture is announced: the home stream is the "
+        "legacy stream or the one being captured");
   CU_CHECK(work, 0, 0, event_record, (device, event, home_stream));
 undo:
   return work->status;

@@ -153,10 +153,8 @@ static bool give_back(vmm__work *work, vmm__handle *handle) {
   vmm__lock_acquire(&device->lock);
   count_out(device, handle->size);
   vmm__lock_release(&device->lock);
-  if (done || vmm__device_lost(device))
-    released(device, handle); /* on a lost device it goes with the context */
-  else
-    quarantine(device, handle);
+  if (done || vmm__device_lost(device)) released(device, handle); /* on a lost device it goes with the context */
+  else quarantine(device, handle);
   return done;
 }
 
@@ -170,7 +168,8 @@ void vmm__handle_give(vmm__work *work, vmm__handle *handle) {
     return;
   }
   vmm__lock_acquire(&device->lock);
-  if (!vmm__device_lost(device) && vmm__add(device->counters.idle_bytes, handle->size, &after) && after <= device->idle_limit) {
+  if (!vmm__device_lost(device) && vmm__add(device->counters.idle_bytes, handle->size, &after) &&
+      after <= device->idle_limit) {
     handle->next = device->idle;
     device->idle = handle;
     device->counters.idle_count++;

@@ -8,7 +8,7 @@ struct vmm__handle {
   struct vmm__handle *next; /* in the idle or the quarantine list */
   vmm__u64 raw;             /* the driver's; 0 while there is none */
   vmm__u64 size;
-  int first_code;           /* what the first failed release answered; 0: none failed */
+  int first_code; /* what the first failed release answered; 0: none failed */
 };
 
 /* A record without memory behind it, so that nothing is allocated once the driver was called. NULL: no host memory. */

@@ -287,7 +287,8 @@ static vmm_status close_last(vmm__work *work) {
   vmm__work_unlock(work);
   drop_context(work);
   if (work->undo_failures != failures && !vmm__device_lost(device))
-    (void)vmm__work_fail(work, VMM_ERROR_PARTIAL, "the device is closed, but the driver kept an event, stream or context");
+    (void)vmm__work_fail(work, VMM_ERROR_PARTIAL,
+                         "the device is closed, but the driver kept an event, stream or context");
   return work->status;
 }
 

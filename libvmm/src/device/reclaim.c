@@ -8,7 +8,8 @@
 
 enum { RUNG_OWN_IDLE = 0, RUNG_PRESSURE, RUNG_LATE_RETRY, RUNG_END };
 
-static const vmm__u64 late_retry_ns = 2000000; /* a driver that scrubs freed memory is done by then (seen in the field) */
+static const vmm__u64 late_retry_ns =
+    2000000; /* a driver that scrubs freed memory is done by then (seen in the field) */
 
 static _Thread_local unsigned pressure_depth;
 

@@ -7,35 +7,50 @@
 vmm_status vmm__status_of(int op, int code) {
   if (vmm__code_is_sticky(code)) return VMM_ERROR_DEVICE_LOST;
   switch (code) {
-    case VMM_CODE_SUCCESS: return VMM_OK;
-    case VMM_CODE_NOT_READY: return VMM_ERROR_NOT_READY;
+    case VMM_CODE_SUCCESS:
+      return VMM_OK;
+    case VMM_CODE_NOT_READY:
+      return VMM_ERROR_NOT_READY;
     case VMM_CODE_OUT_OF_MEMORY:
       /* Measured: reserve says so when the address space is used up, map after some 524,000 mappings. */
       if (op == VMM_OP_mem_reserve) return VMM_ERROR_OUT_OF_ADDRESS_SPACE;
       if (op == VMM_OP_mem_map) return VMM_ERROR_MAPPING_LIMIT;
       return VMM_ERROR_OUT_OF_DEVICE_MEMORY;
-    case VMM_CODE_NOT_SUPPORTED: return VMM_ERROR_UNSUPPORTED;
+    case VMM_CODE_NOT_SUPPORTED:
+      return VMM_ERROR_UNSUPPORTED;
     case VMM_CODE_STREAM_CAPTURE_UNSUPPORTED:
     case VMM_CODE_STREAM_CAPTURE_INVALIDATED:
     case VMM_CODE_STREAM_CAPTURE_ISOLATION:
     case VMM_CODE_STREAM_CAPTURE_IMPLICIT:
-    case VMM_CODE_CAPTURED_EVENT: return VMM_ERROR_CAPTURE;
-    default: return VMM_ERROR_DRIVER;
+    case VMM_CODE_CAPTURED_EVENT:
+      return VMM_ERROR_CAPTURE;
+    default:
+      return VMM_ERROR_DRIVER;
   }
 }
 
 static const char *advice(vmm_status status) {
   switch (status) {
-    case VMM_ERROR_OUT_OF_DEVICE_MEMORY: return "free or trim memory, or ask for less";
-    case VMM_ERROR_OUT_OF_ADDRESS_SPACE: return "make the pool with a smaller or larger reservation, or free blocks";
-    case VMM_ERROR_MAPPING_LIMIT: return "use larger mappings (mapping_min)";
-    case VMM_ERROR_LIMIT: return "free memory or raise the limit";
-    case VMM_ERROR_NOT_READY: return "give memory back or let queued work finish, then try again";
-    case VMM_ERROR_NOT_CONFIRMED: return "try again; if it stays so, the driver is at fault";
-    case VMM_ERROR_CAPTURE: return "end the stream capture first, and announce captures to the device";
-    case VMM_ERROR_DEVICE_LOST: return "destroy its pools, and end the process or reset the context";
-    case VMM_ERROR_TIMEOUT: return "try again, or allow a longer deadline";
-    default: return NULL;
+    case VMM_ERROR_OUT_OF_DEVICE_MEMORY:
+      return "free or trim memory, or ask for less";
+    case VMM_ERROR_OUT_OF_ADDRESS_SPACE:
+      return "make the pool with a smaller or larger reservation, or free blocks";
+    case VMM_ERROR_MAPPING_LIMIT:
+      return "use larger mappings (mapping_min)";
+    case VMM_ERROR_LIMIT:
+      return "free memory or raise the limit";
+    case VMM_ERROR_NOT_READY:
+      return "give memory back or let queued work finish, then try again";
+    case VMM_ERROR_NOT_CONFIRMED:
+      return "try again; if it stays so, the driver is at fault";
+    case VMM_ERROR_CAPTURE:
+      return "end the stream capture first, and announce captures to the device";
+    case VMM_ERROR_DEVICE_LOST:
+      return "destroy its pools, and end the process or reset the context";
+    case VMM_ERROR_TIMEOUT:
+      return "try again, or allow a longer deadline";
+    default:
+      return NULL;
   }
 }
 
@@ -104,12 +119,9 @@ vmm_status vmm__work_finish(vmm__work *work, vmm_error *error) {
   text = vmm__text_start(error->message, sizeof error->message);
   vmm__text_add(&text, work->function);
   vmm__text_add(&text, ": ");
-  if (work->message != NULL)
-    vmm__text_add(&text, work->message);
-  else if (work->op >= 0)
-    add_call(&text, work);
-  else
-    vmm__text_add(&text, vmm_status_text((int)work->status));
+  if (work->message != NULL) vmm__text_add(&text, work->message);
+  else if (work->op >= 0) add_call(&text, work);
+  else vmm__text_add(&text, vmm_status_text((int)work->status));
   add_state(&text, work);
   hint = advice(work->status);
   if (hint != NULL) {

@@ -14,7 +14,8 @@ static vmm__stream *find(vmm_device *device, const void *stream) {
   vmm__stream *entry;
 
   for (entry = device->streams; entry != NULL; entry = entry->next)
-    if ((entry->known || entry->capturing) && (entry->stream == stream || (is_legacy(stream) && is_legacy(entry->stream))))
+    if ((entry->known || entry->capturing) &&
+        (entry->stream == stream || (is_legacy(stream) && is_legacy(entry->stream))))
       return entry;
   return NULL;
 }
@@ -138,8 +139,7 @@ vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error 
   entry = find(device, stream);
   if (entry == NULL || !entry->known)
     (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT, "the stream is not registered");
-  else if (entry->capturing)
-    (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream is being captured");
+  else if (entry->capturing) (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream is being captured");
   vmm__lock_release(&device->lock);
   if (work.status != VMM_OK) return vmm__work_finish(&work, error);
 
@@ -162,7 +162,8 @@ vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error 
   vmm_status status = start(&work, device, "vmm_device_capture_begin", error);
 
   if (device == NULL || status == VMM_ERROR_FORKED) return status;
-  if (is_legacy(stream)) (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT, "the legacy stream cannot be captured");
+  if (is_legacy(stream))
+    (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT, "the legacy stream cannot be captured");
   if (work.status != VMM_OK) return vmm__work_finish(&work, error);
   fresh = vmm__memory_allocate(&device->memory, 1, sizeof *fresh);
   if (fresh == NULL) {
@@ -217,7 +218,8 @@ vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm
   vmm__lock_release(&device->structure);
   vmm__memory_release(&device->memory, dead, 1, sizeof *dead);
   if (!found)
-    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: no capture of this stream is announced");
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
+                     "vmm_device_capture_end: no capture of this stream is announced");
   return VMM_OK;
 }
 

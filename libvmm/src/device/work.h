@@ -22,7 +22,7 @@ typedef struct vmm__work {
   void *previous_context;
   int previous_mode;
 
-  vmm_status status; /* VMM_OK, or the first error; what follows describes it */
+  vmm_status status;   /* VMM_OK, or the first error; what follows describes it */
   const char *message; /* instead of a driver call's failure, or NULL */
   int op, code, failed_attempt;
   vmm__u64 address, size;
@@ -76,18 +76,17 @@ vmm_status vmm__status_of(int op, int code);
 
 /* A driver call on the way forward: tried again while it answers NOT_READY and the budget lasts; a failure is recorded
  * and control goes to the function's `undo` label. `where` and `length` are the address and size for the error. */
-#define CU_CHECK(work, where, length, name, arguments)                                 \
-  do {                                                                                 \
-    int cu_code_;                                                                      \
-    do {                                                                               \
-      cu_code_ = vmm__cu_##name arguments;                                             \
-    } while (cu_code_ == VMM_CODE_NOT_READY &&                                         \
-             vmm__work_again(work, VMM_OP_##name, cu_code_, where, length));           \
-    if (cu_code_ != VMM_CODE_SUCCESS) {                                                \
-      (void)vmm__work_call_failed(work, VMM_OP_##name, cu_code_, where, length);       \
-      goto undo;                                                                       \
-    }                                                                                  \
-    (work)->attempt = 0;                                                               \
+#define CU_CHECK(work, where, length, name, arguments)                                                         \
+  do {                                                                                                         \
+    int cu_code_;                                                                                              \
+    do {                                                                                                       \
+      cu_code_ = vmm__cu_##name arguments;                                                                     \
+    } while (cu_code_ == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_##name, cu_code_, where, length)); \
+    if (cu_code_ != VMM_CODE_SUCCESS) {                                                                        \
+      (void)vmm__work_call_failed(work, VMM_OP_##name, cu_code_, where, length);                               \
+      goto undo;                                                                                               \
+    }                                                                                                          \
+    (work)->attempt = 0;                                                                                       \
   } while (0)
 
 /* A driver call in undo or teardown: a failure is recorded, and the undo goes on. Gives the code. */

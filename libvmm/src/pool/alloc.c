@@ -20,13 +20,13 @@ vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
   vmm__space *space = &pool->space;
   vmm__u64 address;
 
-  if (!vmm__space_ready(space) || space->records.free_count < VMM__SPACE_READY_RECORDS + pool->promised || pool->closing)
+  if (!vmm__space_ready(space) || space->records.free_count < VMM__SPACE_READY_RECORDS + pool->promised ||
+      pool->closing)
     return 0;
   if ((request->flags & VMM_REQUEST_ONE_MAPPING) != 0)
     address = vmm__space_alloc_within(space, request->size, request->alignment, request->requested, request->tag,
                                       &pool->region.mappings);
-  else
-    address = vmm__space_alloc(space, request->size, request->alignment, request->requested, request->tag);
+  else address = vmm__space_alloc(space, request->size, request->alignment, request->requested, request->tag);
   if (address == 0) return 0;
   counters->alloc_count++;
   counters->alloc_bytes += request->size;
@@ -61,10 +61,8 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
     pool->counters.alloc_bytes -= request->size;
     vmm__lock_release(&pool->lock);
   }
-  if (work.status == VMM_OK)
-    *address = placed;
-  else
-    count_failure(pool);
+  if (work.status == VMM_OK) *address = placed;
+  else count_failure(pool);
   vmm__pool_count_work(pool, &work);
   return vmm__work_finish(&work, error);
 }
@@ -106,7 +104,8 @@ vmm_status vmm_request_init(vmm_request *request, size_t size) {
   return vmm__options_init(request, size, sizeof(vmm_request));
 }
 
-vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigned long long *address, vmm_error *error) {
+vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigned long long *address,
+                               vmm_error *error) {
   const unsigned known_flags = VMM_REQUEST_ONE_MAPPING | VMM_REQUEST_SCRUB | VMM_REQUEST_NO_GROWTH;
   vmm__pool_request request;
   vmm_request known;

@@ -17,10 +17,17 @@ static const char *check_entry(vmm_pool *pool, const vmm__mapping *mapping, sums
     return "a mapping is not aligned to the granularity";
   if (handle == NULL || handle->raw == 0 || handle->size != mapping->size) return "a mapping has no handle of its size";
   switch (mapping->state) {
-    case VMM_MAPPING_LIVE: sum->live += mapping->size; break;
-    case VMM__MAPPING_DETACHED: sum->detached += mapping->size; break;
-    case VMM_MAPPING_QUARANTINED: sum->quarantined += mapping->size; break;
-    default: return "a mapping has no known state";
+    case VMM_MAPPING_LIVE:
+      sum->live += mapping->size;
+      break;
+    case VMM__MAPPING_DETACHED:
+      sum->detached += mapping->size;
+      break;
+    case VMM_MAPPING_QUARANTINED:
+      sum->quarantined += mapping->size;
+      break;
+    default:
+      return "a mapping has no known state";
   }
   if (blocks != 0 && mapping->state != VMM_MAPPING_LIVE) return "a block lies on a mapping that is not live";
   sum->blocks += blocks;
@@ -37,7 +44,8 @@ static const char *check_counters(const vmm_pool *pool, const sums *sum) {
   if (sum->blocks != space->block_bytes) return "a block lies outside the mappings";
   if (space->total_bytes + pool->held_bytes + sum->detached != region->live_bytes)
     return "the index does not cover the live mappings";
-  if (counters->alloc_count - counters->free_count != space->block_count) return "allocs less frees are not the live blocks";
+  if (counters->alloc_count - counters->free_count != space->block_count)
+    return "allocs less frees are not the live blocks";
   if (counters->growth_bytes != region->live_bytes + counters->trim_bytes + counters->quarantined_bytes)
     return "bytes grown are not those committed, trimmed and quarantined";
   if (counters->committed_peak < region->live_bytes) return "committed bytes exceed their peak";

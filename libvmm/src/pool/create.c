@@ -62,7 +62,8 @@ static vmm_status find_peers(vmm__work *work, const vmm_pool_options *options, i
 /* The driver objects of a pool: its fence and its region. */
 static vmm_status open_region(vmm_pool *pool, vmm__work *work, const vmm_pool_options *options, int *raw_peers) {
   vmm_device *device = pool->device;
-  vmm__region_request request = {options->reservation, options->initial, options->verify, raw_peers, options->peer_count};
+  vmm__region_request request = {options->reservation, options->initial, options->verify, raw_peers,
+                                 options->peer_count};
 
   if (vmm__work_lock(work) != VMM_OK) return work->status;
   if (find_peers(work, options, raw_peers) != VMM_OK) return work->status;
@@ -140,10 +141,8 @@ vmm_status vmm_pool_create(vmm_pool **pool, vmm_device *device, const vmm_pool_o
     (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
   } else {
     raw_peers = vmm__memory_allocate(&device->memory, known.peer_count, sizeof *raw_peers);
-    if (raw_peers == NULL)
-      (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
-    else
-      (void)create(pool, &work, &known, raw_peers);
+    if (raw_peers == NULL) (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+    else (void)create(pool, &work, &known, raw_peers);
   }
   vmm__memory_release(&device->memory, raw_peers, known.peer_count, sizeof *raw_peers);
   return vmm__work_finish(&work, error);

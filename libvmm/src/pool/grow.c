@@ -103,10 +103,8 @@ static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_req
   vmm__lock_acquire(&pool->lock);
   *placed = request != NULL ? vmm__pool_place(pool, request) : 0;
   planned = *placed == 0 && vmm__plan_make(pool, work, request, ahead, &plan) == VMM_OK;
-  if (planned)
-    hold_tail(pool, &plan);
-  else
-    vmm__pool_fulfil(pool, ADDS);
+  if (planned) hold_tail(pool, &plan);
+  else vmm__pool_fulfil(pool, ADDS);
   vmm__lock_release(&pool->lock);
   if (!planned) return work->status;
   if (work->rounds != 0 && request != NULL) plan.size = plan.piece = plan.need; /* memory is short: no head-room */
@@ -144,15 +142,12 @@ static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   vmm__ladder ladder = {0};
   vmm__u64 need = request != NULL ? request->size : ahead;
 
-  if (vmm__in_pressure())
-    return vmm__work_fail(work, VMM_ERROR_BUSY, "inside a pressure callback nothing may grow");
+  if (vmm__in_pressure()) return vmm__work_fail(work, VMM_ERROR_BUSY, "inside a pressure callback nothing may grow");
   for (;;) {
     if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
     if (vmm__work_lock(work) == VMM_OK) {
-      if (pool->closing)
-        (void)vmm__work_fail(work, VMM_ERROR_BUSY, "the pool is being destroyed");
-      else
-        (void)grow_once(pool, work, request, ahead, placed, grown);
+      if (pool->closing) (void)vmm__work_fail(work, VMM_ERROR_BUSY, "the pool is being destroyed");
+      else (void)grow_once(pool, work, request, ahead, placed, grown);
     }
     vmm__work_unlock(work);
     /* Grown, but other threads used up the records meanwhile: once more from the index. */

@@ -42,8 +42,7 @@ static vmm__growth_answer size_plan(vmm_pool *pool, vmm__u64 room, vmm__plan *pl
 
 static vmm_status refuse(vmm__work *work, vmm__growth_answer answer, vmm__u64 size) {
   work->size = size;
-  if (answer == VMM__GROWTH_LIMIT)
-    return vmm__work_fail(work, VMM_ERROR_LIMIT, "the pool's limit is reached");
+  if (answer == VMM__GROWTH_LIMIT) return vmm__work_fail(work, VMM_ERROR_LIMIT, "the pool's limit is reached");
   if (answer == VMM__GROWTH_OVERFLOW)
     return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "the size is too large to round up");
   return vmm__work_fail(work, VMM_ERROR_OUT_OF_ADDRESS_SPACE, "no gap of the pool's reservation is large enough");

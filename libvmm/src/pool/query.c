@@ -60,7 +60,8 @@ static vmm_status refuse_listing(const vmm_pool *pool, const void *array, size_t
   return status;
 }
 
-vmm_status vmm_pool_get_blocks(vmm_pool *pool, vmm_block_info *array, size_t capacity, size_t *count, vmm_error *error) {
+vmm_status vmm_pool_get_blocks(vmm_pool *pool, vmm_block_info *array, size_t capacity, size_t *count,
+                               vmm_error *error) {
   vmm_status status = refuse_listing(pool, array, capacity, count, "vmm_pool_get_blocks", error);
   vmm__u64 from;
   vmm__block block;

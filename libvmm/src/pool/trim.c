@@ -95,10 +95,8 @@ static vmm__u64 trim_batch(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__
   detach(pool, keep, want, &taken);
   vmm__lock_release(&pool->lock);
   if (taken.count != 0) {
-    if (wait_for_work(pool, work, &taken) == VMM_OK)
-      done = decommit(pool, work, &taken);
-    else
-      attach(pool, &taken, 0);
+    if (wait_for_work(pool, work, &taken) == VMM_OK) done = decommit(pool, work, &taken);
+    else attach(pool, &taken, 0);
   }
   vmm__lock_acquire(&pool->lock);
   vmm__pool_fulfil(pool, adds);
@@ -144,10 +142,8 @@ vmm_status vmm_pool_trim(vmm_pool *pool, unsigned long long keep, unsigned long 
   if (status != VMM_OK) return status;
   vmm__work_start(&work, pool->device, "vmm_pool_trim", deadline_ns);
   work.round_left = work.attempts_left;
-  if (vmm__device_lost(pool->device))
-    (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
-  else
-    bytes = vmm__pool_trim(pool, &work, keep, UINT64_MAX);
+  if (vmm__device_lost(pool->device)) (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
+  else bytes = vmm__pool_trim(pool, &work, keep, UINT64_MAX);
   if (work.status != VMM_OK && work.status != VMM_ERROR_DEVICE_LOST && bytes != 0) work.status = VMM_ERROR_PARTIAL;
   if (done != NULL) *done = bytes;
   vmm__pool_count_work(pool, &work);

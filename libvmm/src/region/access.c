@@ -20,7 +20,8 @@ vmm_status vmm__region_confirm(vmm__region *region, vmm__work *work, vmm__u64 ad
     vmm__lock_acquire(&device->lock);
     device->counters.not_confirmed_count++;
     vmm__lock_release(&device->lock);
-    (void)vmm__work_fail(work, VMM_ERROR_NOT_CONFIRMED, "the driver reported success, but get-access denies the access");
+    (void)vmm__work_fail(work, VMM_ERROR_NOT_CONFIRMED,
+                         "the driver reported success, but get-access denies the access");
     work->address = address;
     work->size = size;
     return work->status;

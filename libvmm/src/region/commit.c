@@ -26,8 +26,8 @@ static vmm_status reserve_entries(vmm__region *region, vmm__work *work, vmm__u64
   }
 }
 
-vmm_status vmm__commit_prepare(vmm__region *region, vmm__work *work, vmm__commit *commit, vmm__u64 address, vmm__u64 size,
-                               vmm__u64 piece_size) {
+vmm_status vmm__commit_prepare(vmm__region *region, vmm__work *work, vmm__commit *commit, vmm__u64 address,
+                               vmm__u64 size, vmm__u64 piece_size) {
   vmm__u64 count = size / piece_size + (size % piece_size != 0 ? 1 : 0);
   vmm__u64 at = 0;
   size_t i;
@@ -77,7 +77,8 @@ static vmm_status map_piece(vmm__region *region, vmm__work *work, vmm__piece *pi
 
     piece->mapped = code == VMM_CODE_SUCCESS || vmm__region_is_mapped(region, piece->address);
     if (code == VMM_CODE_SUCCESS || (code == VMM_CODE_NOT_READY && piece->mapped)) break;
-    if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_map, code, piece->address, piece->size)) continue;
+    if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_map, code, piece->address, piece->size))
+      continue;
     return vmm__work_call_failed(work, VMM_OP_mem_map, code, piece->address, piece->size);
   }
   work->attempt = 0;

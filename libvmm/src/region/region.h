@@ -18,18 +18,18 @@ typedef struct vmm__region {
   vmm_device *device;
   vmm__lock *lock; /* the owner's, of rank POOL */
   vmm__u64 base, size, granularity;
-  int free_code;   /* what the first failed address-free answered; 0: none failed */
-  int verify;      /* vmm_verify */
+  int free_code;     /* what the first failed address-free answered; 0: none failed */
+  int verify;        /* vmm_verify */
   bool data_pending; /* work of verify=data may still be queued on quarantined mappings */
 
   vmm_raw_access *access; /* the owning device, then its peers */
   size_t access_count, access_capacity;
-  size_t peer_count;      /* access_count - 1, under the owner's lock: for statistics */
-  size_t revoke_count;    /* of the places after access_count: devices whose grant could not be revoked */
+  size_t peer_count;   /* access_count - 1, under the owner's lock: for statistics */
+  size_t revoke_count; /* of the places after access_count: devices whose grant could not be revoked */
 
   vmm__mappings mappings;
   vmm__u64 generation;
-  vmm__u64 live_bytes;        /* LIVE and DETACHED entries */
+  vmm__u64 live_bytes; /* LIVE and DETACHED entries */
   vmm__u64 quarantined_bytes;
 } vmm__region;
 
@@ -39,7 +39,7 @@ typedef struct vmm__region_request {
   vmm__u64 reservation; /* 0: by the ladder */
   vmm__u64 first;       /* bytes that must fit */
   int verify;
-  const int *peers;     /* raw device numbers */
+  const int *peers; /* raw device numbers */
   size_t peer_count;
 } vmm__region_request;
 
@@ -68,8 +68,8 @@ typedef struct vmm__commit {
 /* Allocates what the commit needs, so that nothing is allocated once the driver was called: records of pieces of at most
  * `piece_size`, and room in the mapping table. OUT_OF_HOST_MEMORY leaves nothing. No driver call; not under the owner's
  * lock. */
-vmm_status vmm__commit_prepare(vmm__region *region, vmm__work *work, vmm__commit *commit, vmm__u64 address, vmm__u64 size,
-                               vmm__u64 piece_size);
+vmm_status vmm__commit_prepare(vmm__region *region, vmm__work *work, vmm__commit *commit, vmm__u64 address,
+                               vmm__u64 size, vmm__u64 piece_size);
 
 /* Backs the range: handles, quiesce, map, access, confirm. On success it is ready to publish; on failure all of it is
  * undone or quarantined and the work has the error. */
@@ -84,8 +84,8 @@ void vmm__commit_release(vmm__region *region, vmm__commit *commit);
 /* ---- decommit ---- */
 
 typedef enum vmm__decommit_result {
-  VMM__DECOMMIT_GONE = 0,    /* the mapping is no more */
-  VMM__DECOMMIT_KEPT = 1,    /* the unmap failed and the mapping is as it was: DETACHED still */
+  VMM__DECOMMIT_GONE = 0, /* the mapping is no more */
+  VMM__DECOMMIT_KEPT = 1, /* the unmap failed and the mapping is as it was: DETACHED still */
   VMM__DECOMMIT_QUARANTINED = 2
 } vmm__decommit_result;
 

@@ -44,8 +44,7 @@ static vmm_status make_access(vmm__region *region, vmm__work *work, const vmm__r
   size_t i;
 
   region->access_capacity = request->peer_count + 2;
-  region->access =
-      vmm__memory_allocate(&region->device->memory, region->access_capacity, sizeof *region->access);
+  region->access = vmm__memory_allocate(&region->device->memory, region->access_capacity, sizeof *region->access);
   if (region->access == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
   region->access_count = request->peer_count + 1;
   region->peer_count = request->peer_count;
@@ -58,7 +57,8 @@ static vmm_status make_access(vmm__region *region, vmm__work *work, const vmm__r
 }
 
 static vmm_status reserve(vmm__region *region, vmm__work *work, vmm__u64 size) {
-  CU_CHECK(work, 0, size, mem_reserve, (region->device, &region->base, (size_t)size, (size_t)region->granularity, 0, 0));
+  CU_CHECK(work, 0, size, mem_reserve,
+           (region->device, &region->base, (size_t)size, (size_t)region->granularity, 0, 0));
   region->size = size;
 undo:
   return work->status;
@@ -89,12 +89,10 @@ vmm_status vmm__region_open(vmm__region *region, vmm__work *work, vmm__lock *loc
     return work->status;
   if (request->verify == VMM_VERIFY_DATA && vmm__region_prepare_verify(region, work) != VMM_OK) return work->status;
   if (make_access(region, work, request) != VMM_OK) return work->status;
-  if (request->reservation == 0)
-    (void)reserve_by_ladder(region, work, request);
+  if (request->reservation == 0) (void)reserve_by_ladder(region, work, request);
   else if (!vmm__round_up(request->reservation, region->granularity, &size))
     (void)vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "the reservation is too large to round up");
-  else
-    (void)reserve(region, work, size);
+  else (void)reserve(region, work, size);
   if (work->status != VMM_OK) {
     vmm__memory_release(&region->device->memory, region->access, region->access_capacity, sizeof *region->access);
     region->access = NULL;
@@ -112,8 +110,7 @@ static bool give_range_back(vmm__region *region, vmm__work *work) {
 
     if (code == VMM_CODE_SUCCESS || (code == VMM_CODE_INVALID_VALUE && done_before)) return true;
     if (region->free_code == 0) region->free_code = code;
-    if (code == VMM_CODE_NOT_READY &&
-        vmm__work_again(work, VMM_OP_mem_address_free, code, region->base, region->size))
+    if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_address_free, code, region->base, region->size))
       continue;
     if (vmm__device_lost(region->device)) return true; /* the context is dead; the range goes with the process */
     (void)vmm__work_call_failed(work, VMM_OP_mem_address_free, code, region->base, region->size);

@@ -11,7 +11,8 @@ vmm_status vmm__region_prepare_verify(vmm__region *region, vmm__work *work) {
   vmm_device *device = region->device;
 
   if (device->staging != NULL) return VMM_OK;
-  if (!vmm__driver_has(device->driver, VMM_OP_mem_host_alloc) || !vmm__driver_has(device->driver, VMM_OP_memset_d2d32_async) ||
+  if (!vmm__driver_has(device->driver, VMM_OP_mem_host_alloc) ||
+      !vmm__driver_has(device->driver, VMM_OP_memset_d2d32_async) ||
       !vmm__driver_has(device->driver, VMM_OP_memcpy_dtoh_async))
     return vmm__work_fail(work, VMM_ERROR_UNSUPPORTED, "the driver lacks the calls that verify=data needs");
   CU_CHECK(work, 0, VMM__STAGING_BYTES, mem_host_alloc, (device, &device->staging, VMM__STAGING_BYTES, 0));
@@ -22,9 +23,7 @@ undo:
 }
 
 /* A value that neither fresh nor stale memory is likely to hold, another for each place and time. */
-static unsigned word_for(vmm__u64 address, vmm__u64 generation) {
-  return vmm_pattern_word(address, generation) | 1u;
-}
+static unsigned word_for(vmm__u64 address, vmm__u64 generation) { return vmm_pattern_word(address, generation) | 1u; }
 
 static vmm_status verify_granules(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 count) {
   vmm_device *device = region->device;
