@@ -88,6 +88,7 @@ void vmm__work_leave(vmm__work *work) {
 }
 
 vmm_status vmm__work_lock(vmm__work *work) {
+  if (work->locked) return work->status;
   if (!vmm__lock_acquire_within(&work->device->structure, vmm__work_time_left(work)))
     return vmm__work_fail(work, VMM_ERROR_TIMEOUT, "another growth or trim on the device lasted beyond the deadline");
   work->locked = true;
@@ -126,6 +127,8 @@ vmm_status vmm__work_call_failed(vmm__work *work, int op, int code, vmm__u64 add
     work->op = op;
     work->code = code;
     work->failed_attempt = work->attempt + 1;
+    if (code == VMM_CODE_NOT_READY) /* of the whole call, over all rounds */
+      work->failed_attempt = work->device->retry_attempts - work->attempts_left;
     work->address = address;
     work->size = size;
   }

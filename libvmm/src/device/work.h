@@ -36,7 +36,7 @@ typedef struct vmm__work {
 void vmm__work_start(vmm__work *work, vmm_device *device, const char *function, vmm__u64 deadline_ns);
 
 /* Takes the structure lock, makes the device's context current and the thread's capture mode relaxed. On failure none of
- * it is held. Unlock undoes it; safe to call when nothing is held. */
+ * it is held; does nothing if it is held already. Unlock undoes it; safe to call when nothing is held. */
 vmm_status vmm__work_lock(vmm__work *work);
 void vmm__work_unlock(vmm__work *work);
 

@@ -63,6 +63,7 @@ static const char *check(vmm_pool *pool) {
   size_t i;
 
   if (!vmm__space_check(&pool->space, &what) || !vmm__mappings_check(&pool->region.mappings, &what)) return what;
+  what = NULL;
   for (i = 0; i < pool->region.mappings.count && what == NULL; i++)
     what = check_entry(pool, vmm__mappings_at(&pool->region.mappings, i), &sum);
   return what != NULL ? what : check_counters(pool, &sum);
