@@ -20,9 +20,11 @@ vmm_status vmm__fence_wait(vmm__work *work, void *event) {
 }
 
 /* A driver without cuCtxRecordEvent leaves only the blocking call: unbounded, and the documents say so. */
-static vmm_status wait_context(vmm__work *work) {
+vmm_status vmm__wait_context(vmm__work *work) {
   vmm_device *device = work->device;
 
+  if (vmm__captures_announced(device))
+    return vmm__work_fail(work, VMM_ERROR_CAPTURE, "a context-wide wait would invalidate an announced capture");
   if (device->info.context_fence) {
     CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, device->context_event));
     return vmm__fence_wait(work, device->context_event);
@@ -32,22 +34,28 @@ undo:
   return work->status;
 }
 
-/* Fences on the registered streams that are not being captured. The legacy stream only while no capture is announced:
- * recording on it draws in every blocking stream. All are recorded first, then waited for. */
+static bool is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
+
+/* Fences on the registered streams that are not being captured, all recorded first, then waited for. The legacy stream
+ * only while no capture is announced: recording on it draws in every blocking stream. */
 static vmm_status wait_streams(vmm__work *work) {
   vmm_device *device = work->device;
   bool announced = vmm__captures_announced(device);
   vmm__stream *entry;
 
   vmm__streams_sweep(work);
-  for (entry = device->streams; entry != NULL; entry = entry->next)
-    if (entry->known && !entry->capturing &&
-        !(announced && (entry->stream == NULL || entry->stream == (void *)(size_t)1)))
-      CU_CHECK(work, 0, 0, event_record, (device, entry->event, entry->stream));
+  for (entry = device->streams; entry != NULL; entry = entry->next) {
+    vmm__stream_view view = vmm__stream_look(device, entry);
+
+    if (view.fenceable && !(announced && is_legacy(view.stream)))
+      CU_CHECK(work, 0, 0, event_record, (device, entry->event, view.stream));
+  }
   if (!announced) CU_CHECK(work, 0, 0, event_record, (device, device->stream_event, NULL));
-  for (entry = device->streams; entry != NULL; entry = entry->next)
-    if (entry->event != NULL && (entry->known || entry->fenced) && !entry->capturing)
-      if (vmm__fence_wait(work, entry->event) != VMM_OK) return work->status;
+  for (entry = device->streams; entry != NULL; entry = entry->next) {
+    vmm__stream_view view = vmm__stream_look(device, entry);
+
+    if ((view.fenceable || view.fenced) && vmm__fence_wait(work, entry->event) != VMM_OK) return work->status;
+  }
   if (!announced) return vmm__fence_wait(work, device->stream_event);
 undo:
   return work->status;
@@ -56,7 +64,7 @@ undo:
 static vmm_status wait_for_work(vmm__work *work, bool streams_only) {
   vmm_device *device = work->device;
   vmm__u64 start = vmm__device_now(device);
-  vmm_status status = streams_only ? wait_streams(work) : wait_context(work);
+  vmm_status status = streams_only ? wait_streams(work) : vmm__wait_context(work);
 
   work->quiesces++;
   vmm__lock_acquire(&device->lock);
@@ -95,7 +103,7 @@ vmm_status vmm__fence_record(vmm__work *work, void *event, void *home_stream) {
     else CU_CHECK(work, 0, 0, event_record, (device, event, home_stream));
     return VMM_OK;
   }
-  if (home_stream == NULL || home_stream == (void *)(size_t)1 || vmm__stream_capturing(device, home_stream))
+  if (is_legacy(home_stream) || vmm__stream_capturing(device, home_stream))
     return vmm__work_fail(
         work, VMM_ERROR_CAPTURE,
         "work on the memory cannot be waited for while a capture is announced: the home stream is the "

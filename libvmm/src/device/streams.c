@@ -1,5 +1,6 @@
-/* Registered streams and announced captures. The list is short and walked under the device lock; its nodes come and go
- * only with the structure lock held as well, so that a quiesce may walk it across driver calls. */
+/* Registered streams and announced captures. The list is short. Entries come and go only with the structure lock and the
+ * device lock held, so that a quiesce, which has the first, may walk it across driver calls; what an entry says changes
+ * under the device lock. */
 #include "device/streams.h"
 
 #include "base/fork.h"
@@ -197,43 +198,53 @@ vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error 
   return status;
 }
 
+/* Takes no structure lock: a driver call that blocks in a growth must not hold up the end of a capture. An entry that
+ * nothing names any more is swept by the next quiesce. */
 vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm_error *error) {
-  vmm__stream *entry, *dead = NULL;
+  vmm__stream *entry;
   bool found;
 
   if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_capture_end");
   if (device == NULL || (how != VMM_CAPTURE_COMMITTED && how != VMM_CAPTURE_ABORTED))
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: device is NULL, or `how` is unknown");
-  vmm__lock_acquire(&device->structure); /* the list changes; a quiesce on it is bounded by its deadline */
   vmm__lock_acquire(&device->lock);
   entry = find(device, stream);
   found = entry != NULL && entry->capturing;
   if (found) {
     entry->capturing = false;
     count_streams(device, 0, -1);
-    if (!entry->known) dead = entry;
   }
   vmm__lock_release(&device->lock);
-  if (dead != NULL) remove_entry(device, dead);
-  vmm__lock_release(&device->structure);
-  vmm__memory_release(&device->memory, dead, 1, sizeof *dead);
-  if (!found)
-    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
-                     "vmm_device_capture_end: no capture of this stream is announced");
-  return VMM_OK;
+  if (found) return VMM_OK;
+  return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: no capture of this stream is announced");
 }
 
 void vmm__streams_close(vmm__work *work) {
   while (work->device->streams != NULL) discard(work, work->device->streams);
 }
 
-/* Forgotten streams whose last fence has passed. */
+vmm__stream_view vmm__stream_look(vmm_device *device, const vmm__stream *entry) {
+  vmm__stream_view view;
+
+  vmm__lock_acquire(&device->lock);
+  view.named = entry->known || entry->capturing;
+  view.fenceable = entry->known && !entry->capturing;
+  view.fenced = entry->fenced;
+  view.stream = entry->stream;
+  vmm__lock_release(&device->lock);
+  return view;
+}
+
 void vmm__streams_sweep(vmm__work *work) {
-  vmm__stream *entry = work->device->streams;
+  vmm_device *device = work->device;
+  vmm__stream *entry = device->streams;
 
   while (entry != NULL) {
     vmm__stream *next = entry->next;
-    if (entry->fenced && vmm__cu_event_query(work->device, entry->event) == VMM_CODE_SUCCESS) discard(work, entry);
+    vmm__stream_view view = vmm__stream_look(device, entry);
+
+    if (!view.named && (!view.fenced || vmm__cu_event_query(device, entry->event) == VMM_CODE_SUCCESS))
+      discard(work, entry);
     entry = next;
   }
 }

@@ -13,6 +13,10 @@ vmm_status vmm__quiesce(vmm__work *work);
  * False if the wait failed or the deadline passed; records nothing: the NOT_READY is the error. */
 bool vmm__quiesce_after_not_ready(vmm__work *work);
 
+/* Waits for all work of the context, with the structure lock held. CAPTURE while a capture is announced. Where the driver
+ * lacks cuCtxRecordEvent it blocks without bound. */
+vmm_status vmm__wait_context(vmm__work *work);
+
 /* A fence behind all work queued now, on the home stream and wherever else work on the memory may be: context-wide unless
  * a capture is announced. `event` is the caller's and gets recorded. Needs the context; CAPTURE if no fence can be had
  * without touching a capture. */
@@ -24,6 +28,16 @@ vmm_status vmm__fence_wait(vmm__work *work, void *event);
 /* Whether the stream is one whose capture was announced. */
 bool vmm__stream_capturing(vmm_device *device, void *stream);
 bool vmm__captures_announced(vmm_device *device);
+
+/* What an entry of the list says now. */
+typedef struct vmm__stream_view {
+  void *stream;
+  bool named;     /* registered or announced */
+  bool fenceable; /* registered and not being captured */
+  bool fenced;    /* forgotten; its last fence is recorded */
+} vmm__stream_view;
+
+vmm__stream_view vmm__stream_look(vmm_device *device, const vmm__stream *entry);
 
 /* Ends forgotten streams whose last fence has passed. Needs the structure lock and the context. */
 void vmm__streams_sweep(vmm__work *work);

@@ -1,6 +1,7 @@
 /* Making a pool. */
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "device/streams.h"
@@ -131,8 +132,9 @@ vmm_status vmm_pool_create(vmm_pool **pool, vmm_device *device, const vmm_pool_o
   vmm_status status;
 
   if (pool != NULL) *pool = NULL;
-  status = vmm__pool_refuse((const vmm_pool *)(const void *)device, pool, "vmm_pool_create", error);
-  if (status != VMM_OK) return status;
+  if (vmm__forked()) return vmm__fail_forked(error, "vmm_pool_create");
+  if (pool == NULL || device == NULL)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_create: pool or device is NULL");
   status = vmm__options_read(&known, sizeof known, sizeof known, options, "vmm_pool_options", error);
   if (status == VMM_OK) status = check_options(&known, error);
   if (status != VMM_OK) return status;

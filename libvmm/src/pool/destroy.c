@@ -30,13 +30,9 @@ static vmm_status begin(vmm_pool *pool, vmm__work *work, int mode) {
 /* Work on live blocks may be queued anywhere, so their end needs a context-wide fence, whatever was freed in order. */
 static vmm_status end_blocks(vmm_pool *pool, vmm__work *work) {
   if (pool->space.block_count == 0) return VMM_OK;
-  if (!work->teardown) {
-    if (vmm__fence_record(work, pool->fence, pool->home_stream) != VMM_OK) return work->status;
-    vmm__work_let_others(work);
-    if (vmm__fence_wait(work, pool->fence) != VMM_OK) {
-      if (work->status == VMM_ERROR_TIMEOUT) work->status = VMM_ERROR_BUSY;
-      return work->status;
-    }
+  if (!work->teardown && vmm__wait_context(work) != VMM_OK) {
+    if (work->status == VMM_ERROR_TIMEOUT) work->status = VMM_ERROR_BUSY;
+    return work->status;
   }
   vmm__lock_acquire(&pool->lock);
   drop_blocks(pool);
