@@ -5,11 +5,6 @@
 
 #include "conformance.h"
 
-/* The suite also builds where the CUDA driver is left out. */
-extern __attribute__((weak)) vmm_status vmm_cuda_create(vmm_driver **driver, vmm_error *error);
-extern __attribute__((weak)) vmm_status vmm_cuda_set_kernels(vmm_driver *driver, const void *image, size_t size,
-                                                             vmm_error *error);
-
 static const char *base_name(const char *file) {
   const char *slash = strrchr(file, '/');
   return slash ? slash + 1 : file;
@@ -59,7 +54,7 @@ static bool open_driver(conf *c, const conf_fact *fact, const conf_setup *setup)
   vmm_error error = {0};
   vmm_sim_options options;
   if (setup->cuda) {
-    if (&vmm_cuda_create && vmm_cuda_create(&c->driver, &error) == VMM_OK) return load_kernels(c, setup->kernels);
+    if (vmm_cuda_create(&c->driver, &error) == VMM_OK) return load_kernels(c, setup->kernels);
   } else if (vmm_sim_options_init(&options, sizeof options) == VMM_OK) {
     options.device_count = fact->flags & CONF_TWO_DEVICES ? 2 : 1;
     if (vmm_sim_create(&c->driver, &options, &error) == VMM_OK) return true;
