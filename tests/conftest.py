@@ -63,6 +63,12 @@ def the_gpu() -> Cuda:
     pytest.skip(NO_GPU)
 
 
+@pytest.fixture
+def gpu() -> Cuda:
+    """A real device, for what the simulated one cannot show."""
+    return the_gpu()
+
+
 @pytest.fixture(params=["sim", pytest.param("cuda", marks=pytest.mark.gpu)])
 def driver(request: pytest.FixtureRequest) -> Driver:
     """A driver with one device."""

@@ -257,11 +257,12 @@ def test_only_this_thread(sim: pyvmm.Sim) -> None:
 def test_sticky_until_cleared(sim: pyvmm.Sim) -> None:
     faulty = sim.faulty()
     faulty.add(op="mem_release", code="ILLEGAL_ADDRESS", sticky=True)
-    assert faulty.raw.device_count()[0] == 0
-    assert faulty.raw.mem_release(1) == 700
-    assert faulty.raw.device_count()[0] == 700
-    faulty.clear()
-    assert faulty.raw.device_count()[0] == 0
+    with transfer.current(faulty, 0):
+        assert faulty.raw.ctx_synchronize() == 0
+        assert faulty.raw.mem_release(1) == 700
+        assert faulty.raw.ctx_synchronize() == 700
+        faulty.clear()
+        assert faulty.raw.ctx_synchronize() == 0
 
 
 def test_orphans_can_be_given_back(sim: pyvmm.Sim) -> None:
@@ -297,6 +298,7 @@ def test_what_a_hook_raises_is_raised_by_the_call(sim: pyvmm.Sim) -> None:
     faulty = sim.faulty({"op": "device_count", "hook": hook})
     with pytest.raises(Mine, match="cuDeviceGetCount"):
         faulty.raw.device_count()
+    faulty.clear()
     assert faulty.raw.device_count() == (0, 2)
 
 
