@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import sys
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ._vmm import lib
 
@@ -54,8 +56,14 @@ def reap() -> None:
 
 
 def warn(message: str) -> None:
-    """For failures that no call can raise."""
-    warnings.warn(message, ResourceWarning, stacklevel=3)
+    """For failures that no call can raise: not even where warnings are errors, for the caller did nothing wrong."""
+    try:
+        warnings.warn(message, ResourceWarning, stacklevel=3)
+    except ResourceWarning as error:
+        told: Any = SimpleNamespace(
+            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, err_msg=None, object=None
+        )
+        sys.unraisablehook(told)
 
 
 def unhook_at_exit(owner: Hooked) -> None:

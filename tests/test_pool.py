@@ -321,7 +321,8 @@ def test_a_closed_pool_answers(device: Device) -> None:
     pool.close(force=True)
     calls: list[Callable[[], Any]] = [
         lambda: pool.alloc(1), lambda: pool.alloc(1, tag=1), lambda: pool.alloc_address(1),
-        lambda: pool.free_address(address), lambda: pool.free_address(address, idle=True), lambda: pool.grow(1), pool.trim, lambda: pool.stats, pool.blocks,
+        lambda: pool.free_address(address),
+        lambda: pool.free_address(address, idle=True), lambda: pool.grow(1), pool.trim, lambda: pool.stats, pool.blocks,
         pool.mappings, pool.check, lambda: pool.find(address), lambda: pool.add_peer(0), lambda: pool.limit,
     ]  # fmt: skip
     for call in calls:
@@ -345,8 +346,8 @@ def test_a_closed_device_answers(driver: Driver) -> None:
 
 def test_leaving_with_on_an_error_shows_the_error(device: Device) -> None:
     pool = device.pool()
+    pool.alloc_address(1)
     with pytest.raises(KeyError, match="mine"), pool:
-        pool.alloc_address(1)
         raise KeyError("mine")
     assert pool.closed
     with pytest.raises(pyvmm.BusyError):
