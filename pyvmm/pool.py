@@ -143,11 +143,11 @@ class Pool:
         try:
             if not idle and lib.vmm_py_free(self._cell, address) == 0:
                 return
+            error = new()
+            with self._gate as pool:
+                status = (lib.vmm_pool_free_idle if idle else lib.vmm_pool_free)(pool, address, error)
         except OverflowError:
             raise errors.UnknownAddressError(f"{address} is no address") from None
-        error = new()
-        with self._gate as pool:
-            status = (lib.vmm_pool_free_idle if idle else lib.vmm_pool_free)(pool, address, error)
         check(status, error)
 
     def _alloc_slowly(self, address: int, size: int) -> int:
