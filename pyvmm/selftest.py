@@ -87,9 +87,10 @@ class Selftest:
         try:
             self.pool.grow(before + MORE)
         except OutOfMemoryError as error:
-            if self.pool.stats.committed_bytes != before:
-                raise Failed("the growth that failed left memory behind") from None
-            return f"refused and undone: {error.call}, {error.code_name}"
+            left = self.pool.stats.committed_bytes
+            if left + error.gave_back != before:
+                raise Failed(f"{before} bytes were committed, {error.gave_back} given back, {left} are left") from None
+            return f"refused and undone: {error.call}, {error.code_name}; {show(error.gave_back)} idle given back"
         finally:
             self.driver.clear()
         raise Failed("the growth succeeded")
