@@ -60,15 +60,18 @@ int vmm__sim_op_mem_reserve(vmm__sim *sim, unsigned long long *address, size_t s
   if (hint >= WINDOW_START && hint <= WINDOW_START + WINDOW_SIZE - size && hint % alignment == 0 &&
       obstacle(sim, hint, size) == 0)
     at = hint;
-  if (at == 0) at = find_place(sim, size, alignment);
-  if (at == 0) return VMM_CODE_OUT_OF_MEMORY;
+  if (at == 0) {
+    at = find_place(sim, size, alignment);
+    if (at == 0) return VMM_CODE_OUT_OF_MEMORY;
+    sim->reserve_cursor = at + size + granule;
+  }
   range = vmm__sim_allocate(sim, 1, sizeof *range);
   if (range == NULL) return VMM_CODE_OUT_OF_MEMORY;
   range->node.key = at;
   range->size = size;
   vmm__sim_tree_insert(&sim->reservations, &range->node);
   sim->reserved_bytes += size;
-  sim->reserve_cursor = at + size + granule;
+  sim->reserve_top = vmm__max(sim->reserve_top, at + size);
   *address = at;
   return VMM_CODE_SUCCESS;
 }
@@ -79,7 +82,7 @@ int vmm__sim_op_mem_address_free(vmm__sim *sim, unsigned long long address, size
 
   if (range == NULL || range->size != size) {
     if (range == NULL && vmm__sim_reservation_at(sim, address) == NULL && address >= WINDOW_START && size != 0 &&
-        address + size < sim->reserve_cursor)
+        address + size <= sim->reserve_top)
       vmm__sim_misuse_here(sim, VMM_SIM_MISUSE_DOUBLE_RELEASE, address, size, "an address range was freed before");
     return VMM_CODE_INVALID_VALUE;
   }

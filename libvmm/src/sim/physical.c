@@ -83,7 +83,8 @@ int vmm__sim_physical_create(vmm__sim *sim, vmm__sim_handle **result, int number
   vmm__u64 taken = vmm__saturating_add(device->used, device->others);
   vmm__sim_handle *handle;
 
-  if (!host && size > vmm__saturating_sub(sim->options.memory, taken)) return VMM_CODE_OUT_OF_MEMORY;
+  if (size > (host ? sim->options.memory : vmm__saturating_sub(sim->options.memory, taken)))
+    return VMM_CODE_OUT_OF_MEMORY;
   handle = vmm__sim_allocate(sim, 1, sizeof *handle);
   if (handle == NULL) return VMM_CODE_OUT_OF_MEMORY;
   if (sim->options.fresh == VMM_SIM_FRESH_POISON) {
@@ -272,6 +273,7 @@ int vmm__sim_op_mem_import(vmm__sim *sim, unsigned long long *value, void *share
     code = vmm__sim_physical_create(sim, &handle, 0, (vmm__u64)file.st_size, true, false, false);
     if (code != VMM_CODE_SUCCESS) return code;
     handle->types = 1;
+    handle->touched = true;
     handle->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (handle->poisoned != NULL)
       memset(handle->poisoned, 1, (size_t)(handle->size / sim->options.minimum_granularity));

@@ -11,7 +11,10 @@
  * Assumed, because it could not be measured: set-access for one device keeps the rights of the others, PROT_NONE revokes
  * only the device it names, a device that cannot reach the memory is refused with INVALID_VALUE; kernel and graph launches
  * on a lost context answer its code, asynchronous copies do nothing and answer SUCCESS, as memset was seen to do; pinned
- * host memory counts as unsafe under a capture, as cuMemAlloc does.
+ * host memory counts as unsafe under a capture, as cuMemAlloc does. Stricter than the real driver: a bogus handle and a
+ * dead stream are error codes (and misuse), where the real one crashes.
+ *
+ * A host function runs in whichever thread lets the time pass; it must not wait for that thread.
  */
 #include "sim/sim.h"
 

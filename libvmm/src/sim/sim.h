@@ -250,7 +250,8 @@ struct vmm__sim {
   vmm__sim_view *views;
   vmm__u64 next_value; /* handle values of all kinds: never given twice, streams excepted */
   vmm__u64 next_stream_id;
-  vmm__u64 reserve_cursor;
+  vmm__u64 reserve_cursor; /* where the next range is looked for; 0: at the start */
+  vmm__u64 reserve_top;    /* the end of the highest range ever given */
   vmm__u64 plain_cursor;
   vmm__u64 reserved_bytes;
   vmm__u64 pinned_bytes;
