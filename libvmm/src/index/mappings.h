@@ -33,7 +33,8 @@ typedef struct vmm__mappings_spare {
 vmm__u64 vmm__mappings_short(const vmm__mappings *table, vmm__u64 inserts);
 bool vmm__mappings_spare_make(vmm__mappings_spare *spare, const vmm_host_memory *memory, vmm__u64 hint); /* no lock */
 void vmm__mappings_spare_adopt(vmm__mappings *table, vmm__mappings_spare *spare); /* cannot fail; swaps if larger */
-void vmm__mappings_spare_release(vmm__mappings_spare *spare, const vmm_host_memory *memory); /* no lock; empty is fine */
+void vmm__mappings_spare_release(vmm__mappings_spare *spare,
+                                 const vmm_host_memory *memory); /* no lock; empty is fine */
 
 /* Puts an entry in its place. Precondition: there is room (short answered 0), size not 0, it overlaps none. */
 vmm__mapping *vmm__mappings_insert(vmm__mappings *table, vmm__mapping mapping);

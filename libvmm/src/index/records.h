@@ -50,7 +50,7 @@ typedef struct vmm__records {
 /* What prepare made, and after adopt what is left to release. */
 typedef struct vmm__records_spare {
   vmm__records_slab *slab;
-  uint32_t chunk_count;    /* in the slab */
+  uint32_t chunk_count;        /* in the slab */
   vmm__records_chunk **chunks; /* a longer table, or NULL: the one there is long enough */
   uint32_t chunk_capacity;
 } vmm__records_spare;
@@ -79,7 +79,9 @@ static inline vmm__u64 *vmm__record_tag(const vmm__records *records, uint32_t id
 static inline vmm__u64 vmm__record_size(const vmm__record *record) {
   return record->size_flags & ~(vmm__u64)VMM__RECORD_FLAGS;
 }
-static inline bool vmm__record_is_free(const vmm__record *record) { return (record->size_flags & VMM__RECORD_FREE) != 0; }
+static inline bool vmm__record_is_free(const vmm__record *record) {
+  return (record->size_flags & VMM__RECORD_FREE) != 0;
+}
 
 /* A record, not cleared. Precondition: free_count > 0. */
 static inline uint32_t vmm__record_take(vmm__records *records) {

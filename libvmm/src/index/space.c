@@ -1,13 +1,14 @@
 /* The free space of a pool: alloc, free, add, take. All O(1), but for the searches that come before giving up.
  *
- * Placement: good fit. The bin of the size itself is tried (a few of its ranges), then the first range of the next bin
+ * Placement: good fit. The first range in the bin of the size itself is tried, then the first range of the next bin
  * that is not empty, which is at most 1/64 larger than needed before other bins come in. Blocks are cut from the low
  * end, and bins keep a low range first. Before saying no the size's own bin is searched whole, so a request never fails
  * while a range that holds it exists. */
 #include "index/space_inner.h"
 
-/* Ranges of the size's own bin that are looked at before going up. */
-#define OWN_BIN_TRIES 2
+/* Ranges of the size's own bin that are looked at before going up. Only the first is likely to be in the cache; with bins
+ * this fine more tries save 0.3 % of memory and cost a cache miss each. */
+#define OWN_BIN_TRIES 1
 /* Ranges looked at for an aligned block before one that fits in any case is taken. */
 #define ALIGNED_TRIES 64
 

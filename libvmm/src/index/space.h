@@ -12,8 +12,9 @@
 #include "index/records.h"
 
 /* Bins: sizes below 64 units each have their own, above there are 64 per power of two; one word of bits per power. */
-#define VMM__BIN_WORDS 52u
-#define VMM__BINS_PER_WORD 64u
+#define VMM__BIN_WORDS 56u
+#define VMM__BIN_BITS 6u
+#define VMM__BINS_PER_WORD (1u << VMM__BIN_BITS)
 
 typedef struct vmm__block {
   vmm__u64 address;
@@ -26,16 +27,16 @@ typedef struct vmm__space {
   vmm__records records;
   vmm__u64 *slots; /* hash of live blocks: hash in the upper 32 bits, record id in the lower; 0 is empty */
   vmm__u64 slot_count;
-  unsigned slot_shift;       /* 32-bit hash to slot */
-  vmm__u64 block_limit;      /* live blocks the hash has room for */
-  vmm__u64 total_bytes;      /* free and in blocks: read these four freely, write none */
+  unsigned slot_shift;  /* 32-bit hash to slot */
+  vmm__u64 block_limit; /* live blocks the hash has room for */
+  vmm__u64 total_bytes; /* free and in blocks: read these four freely, write none */
   vmm__u64 block_bytes;
   vmm__u64 requested_bytes;
   vmm__u64 block_count;
   vmm__u64 base;
   unsigned unit_shift;
-  uint32_t cursor;           /* record where the last search by address ended: a hint, may be in nobody's use */
-  vmm__u64 words;            /* bit per word of bins that is not 0 */
+  uint32_t cursor; /* record where the last search by address ended: a hint, may be in nobody's use */
+  vmm__u64 words;  /* bit per word of bins that is not 0 */
   vmm__u64 bins[VMM__BIN_WORDS];
   uint32_t heads[VMM__BIN_WORDS][VMM__BINS_PER_WORD];
   vmm_host_memory memory;
@@ -65,7 +66,9 @@ static inline bool vmm__space_ready(const vmm__space *space) {
   return space->records.free_count >= VMM__SPACE_READY_RECORDS && space->block_count < space->block_limit;
 }
 
-static inline vmm__u64 vmm__space_free_bytes(const vmm__space *space) { return space->total_bytes - space->block_bytes; }
+static inline vmm__u64 vmm__space_free_bytes(const vmm__space *space) {
+  return space->total_bytes - space->block_bytes;
+}
 
 /* Takes a block of `size` bytes (a multiple of the unit, not 0) at `alignment` (a power of two, at least the unit) and
  * returns its address; 0 if no contiguous free range holds it: then nothing changed. Precondition: ready. */

@@ -40,7 +40,8 @@ static bool check_ranges(const vmm__space *space, totals *sum, const char **what
     size = vmm__record_size(record);
     BROKEN_IF(record->prev != prev, "index: a link back is wrong");
     BROKEN_IF(size == 0 || ((size | record->address) & unit_mask) != 0, "index: a range is empty or not aligned");
-    BROKEN_IF(record->address < space->base || record->address + size < record->address, "index: a range out of bounds");
+    BROKEN_IF(record->address < space->base || record->address + size < record->address,
+              "index: a range out of bounds");
     BROKEN_IF(record->address < end, "index: ranges overlap or are out of order");
     if (vmm__record_is_free(record)) {
       BROKEN_IF(was_free && record->address == end, "index: two free neighbours");
@@ -93,7 +94,8 @@ static bool check_slots_and_records(const vmm__space *space, const totals *sum, 
   for (vmm__u64 i = 0; i < space->slot_count; i++) slots += space->slots[i] != 0;
   BROKEN_IF(slots != sum->blocks, "index: the hash holds another number of blocks");
   for (uint32_t id = space->records.free_head; id != 0; id = vmm__space_record(space, id)->next) {
-    BROKEN_IF(id >= space->records.used || chained++ >= space->records.free_count, "index: a free record's link is wrong");
+    BROKEN_IF(id >= space->records.used || chained++ >= space->records.free_count,
+              "index: a free record's link is wrong");
     BROKEN_IF(vmm__space_record(space, id)->size_flags != 0, "index: a free record is in use");
   }
   BROKEN_IF(1 + sum->blocks + sum->ranges + chained != space->records.used, "index: a record was lost");

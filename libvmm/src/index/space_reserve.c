@@ -34,7 +34,8 @@ void vmm__space_destroy(vmm__space *space) {
 }
 
 vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations) {
-  vmm__u64 records = vmm__saturating_add(VMM__SPACE_READY_RECORDS, vmm__min(operations, 1ull << 40) * RECORDS_PER_OPERATION);
+  vmm__u64 records =
+      vmm__saturating_add(VMM__SPACE_READY_RECORDS, vmm__min(operations, 1ull << 40) * RECORDS_PER_OPERATION);
   vmm__u64 blocks = vmm__saturating_add(space->block_count, vmm__max(operations, 1));
   uint32_t chunks = vmm__records_needed(&space->records, records);
   unsigned slots_log2 = 0;

@@ -9,10 +9,10 @@
 
 typedef struct index_memory {
   vmm_host_memory table;
-  bool locked;         /* set while the index works */
-  long locked_calls;   /* must stay 0 */
-  long long out;       /* bytes given and not taken back */
-  long fail_in;        /* the n-th allocation from now fails; 0: none */
+  bool locked;       /* set while the index works */
+  long locked_calls; /* must stay 0 */
+  long long out;     /* bytes given and not taken back */
+  long fail_in;      /* the n-th allocation from now fails; 0: none */
   long calls;
 } index_memory;
 

@@ -249,15 +249,15 @@ TEST(space_check_notices_damage) {
   CHECK(vmm__space_free(&m.space, address[2], NULL));
   CHECK(vmm__space_check(&m.space, &what));
 
-#define DAMAGE(lvalue, value)                           \
-  do {                                                  \
-    __typeof__(lvalue) was = (lvalue);                  \
-    (lvalue) = (value);                                 \
-    what = NULL;                                        \
-    CHECK(!vmm__space_check(&m.space, &what));          \
-    CHECK(what != NULL && what[0] != 0);                \
-    (lvalue) = was;                                     \
-    CHECK(vmm__space_check(&m.space, &what));           \
+#define DAMAGE(lvalue, value)                  \
+  do {                                         \
+    __typeof__(lvalue) was = (lvalue);         \
+    (lvalue) = (value);                        \
+    what = NULL;                               \
+    CHECK(!vmm__space_check(&m.space, &what)); \
+    CHECK(what != NULL && what[0] != 0);       \
+    (lvalue) = was;                            \
+    CHECK(vmm__space_check(&m.space, &what));  \
   } while (0)
 
   for (uint32_t id = 1; id < m.space.records.used; id++) {
