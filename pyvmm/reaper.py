@@ -53,6 +53,7 @@ def reap() -> None:
         except IndexError:
             return
         end()
+        del end  # the last hold on a device, perhaps, which then queues itself
 
 
 def warn(message: str) -> None:
