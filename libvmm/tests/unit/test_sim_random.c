@@ -203,99 +203,134 @@ static void chaos_memory(chaos *c, unsigned int what) {
   }
 }
 
-static void chaos_queue(chaos *c, unsigned int what) {
-  void **stream = &c->streams[roll(KEPT)], **event = &c->events[roll(KEPT)], **graph = &c->graphs[roll(KEPT - 1)];
-  void **executable = &c->executables[roll(KEPT)], **context = &c->contexts[roll(KEPT)];
+static void chaos_work(chaos *c, unsigned int what) {
+  void *stream = c->streams[roll(KEPT)];
   u64 at = c->ranges[roll(KEPT)] + roll(3) * GRANULE, plain = c->plain[roll(KEPT)];
+
+  switch (what) {
+    case 0:
+      (void)vmm_raw_kernel_fill(c->driver, stream, at, 256, 1);
+      break;
+    case 1:
+      (void)vmm_raw_kernel_verify(c->driver, stream, at, 256, 1, plain);
+      break;
+    case 2:
+      (void)vmm_raw_memcpy_dtoh_async(c->driver, c->host, plain, 64, stream);
+      break;
+    case 3:
+      (void)vmm_raw_memcpy_htod_async(c->driver, at, c->host, 64, stream);
+      break;
+    case 4:
+      (void)vmm_raw_launch_host_func(c->driver, stream, nothing, NULL);
+      break;
+    case 5:
+      (void)vmm_raw_stream_query(c->driver, stream);
+      break;
+    case 6:
+      (void)vmm_raw_stream_synchronize(c->driver, stream);
+      break;
+    case 7:
+      if (roll(20) == 0) (void)vmm_raw_kernel_trap(c->driver, stream);
+      break;
+    default:
+      vmm_driver_wait(c->driver, roll(5000));
+  }
+}
+
+static void chaos_graph(chaos *c, unsigned int what) {
+  void *stream = c->streams[roll(KEPT)], **graph = &c->graphs[roll(KEPT - 1)];
+  void **executable = &c->executables[roll(KEPT)];
   int mode = (int)roll(3);
 
   switch (what) {
     case 0:
-      (void)vmm_raw_stream_create(c->driver, stream, roll(2));
-      break;
     case 1:
-      (void)vmm_raw_stream_destroy(c->driver, *stream);
+      (void)vmm_raw_stream_begin_capture(c->driver, stream, mode);
       break;
     case 2:
-      (void)vmm_raw_event_create(c->driver, event, 2);
+      (void)vmm_raw_stream_end_capture(c->driver, stream, graph);
       break;
     case 3:
-      (void)vmm_raw_event_destroy(c->driver, *event);
-      break;
-    case 4:
-      (void)vmm_raw_event_record(c->driver, *event, *stream);
-      break;
-    case 5:
-      (void)vmm_raw_stream_wait_event(c->driver, *stream, *event, roll(2));
-      break;
-    case 6:
-      (void)vmm_raw_event_query(c->driver, *event);
-      break;
-    case 7:
-      (void)vmm_raw_stream_begin_capture(c->driver, *stream, mode);
-      break;
-    case 8:
-      (void)vmm_raw_stream_end_capture(c->driver, *stream, graph);
-      break;
-    case 9:
       (void)vmm_raw_graph_instantiate(c->driver, executable, *graph, 0);
       break;
-    case 10:
-      (void)vmm_raw_graph_launch(c->driver, *executable, *stream);
+    case 4:
+    case 5:
+      (void)vmm_raw_graph_launch(c->driver, *executable, stream);
       break;
-    case 11:
+    case 6:
       (void)vmm_raw_graph_exec_destroy(c->driver, *executable);
       break;
-    case 12:
+    case 7:
       (void)vmm_raw_graph_destroy(c->driver, *graph);
       break;
-    case 13:
-      (void)vmm_raw_kernel_fill(c->driver, *stream, at, 256, 1);
-      break;
-    case 14:
-      (void)vmm_raw_kernel_verify(c->driver, *stream, at, 256, 1, plain);
-      break;
-    case 15:
-      (void)vmm_raw_memcpy_dtoh_async(c->driver, c->host, plain, 64, *stream);
-      break;
-    case 16:
-      (void)vmm_raw_memcpy_htod_async(c->driver, at, c->host, 64, *stream);
-      break;
-    case 17:
-      (void)vmm_raw_launch_host_func(c->driver, *stream, nothing, NULL);
-      break;
-    case 18:
-      (void)vmm_raw_stream_synchronize(c->driver, *stream);
-      break;
-    case 19:
+    default:
       (void)vmm_raw_capture_mode(c->driver, &mode);
+  }
+}
+
+static void chaos_objects(chaos *c, unsigned int what) {
+  void **stream = &c->streams[roll(KEPT)], **event = &c->events[roll(KEPT)], **context = &c->contexts[roll(KEPT)];
+
+  switch (what) {
+    case 0:
+    case 1:
+      (void)vmm_raw_stream_create(c->driver, stream, roll(2));
       break;
-    case 20:
+    case 2:
+      (void)vmm_raw_stream_destroy(c->driver, *stream);
+      break;
+    case 3:
+    case 4:
+      (void)vmm_raw_event_create(c->driver, event, 2);
+      break;
+    case 5:
+      (void)vmm_raw_event_destroy(c->driver, *event);
+      break;
+    case 6:
+      (void)vmm_raw_event_record(c->driver, *event, *stream);
+      break;
+    case 7:
+      (void)vmm_raw_stream_wait_event(c->driver, *stream, *event, roll(2));
+      break;
+    case 8:
+      (void)vmm_raw_event_query(c->driver, *event);
+      break;
+    case 9:
       (void)vmm_raw_ctx_create(c->driver, context, 0, (int)roll(2));
       break;
-    case 21:
-      (void)vmm_raw_ctx_destroy(c->driver, *context);
+    case 10:
+      if (roll(4) == 0) (void)vmm_raw_ctx_destroy(c->driver, *context);
       break;
-    case 22:
+    case 11:
       (void)vmm_raw_ctx_set_current(c->driver, *context);
       break;
-    case 23:
+    case 12:
       (void)vmm_raw_primary_retain(c->driver, context, (int)roll(2));
       break;
-    case 24:
+    case 13:
       (void)vmm_raw_primary_release(c->driver, (int)roll(2));
       break;
-    case 25:
+    default:
       (void)vmm_raw_ctx_record_event(c->driver, *context, *event);
+  }
+}
+
+static void chaos_step(chaos *c) {
+  switch (roll(8)) {
+    case 0:
+    case 1:
+      chaos_objects(c, roll(15));
       break;
-    case 26:
-      (void)vmm_raw_stream_query(c->driver, *stream);
+    case 2:
+      chaos_graph(c, roll(9));
       break;
-    case 27:
-      if (roll(20) == 0) (void)vmm_raw_kernel_trap(c->driver, *stream);
+    case 3:
+    case 4:
+    case 5:
+      chaos_work(c, roll(9));
       break;
     default:
-      vmm_driver_wait(c->driver, roll(5000));
+      chaos_memory(c, roll(14));
   }
 }
 
@@ -313,10 +348,7 @@ TEST(any_calls_in_any_order_leave_nothing_behind) {
     options.fresh = round % 3;
     options.touch = round / 3 % 3;
     c.driver = sim_open(&options);
-    for (int step = 0; step < 2000; step++) {
-      if (roll(2)) chaos_memory(&c, roll(14));
-      else chaos_queue(&c, roll(30));
-    }
+    for (int step = 0; step < 3000; step++) chaos_step(&c);
     CHECK_OK(vmm_sim_drain(c.driver));
     for (int device = 0; device < 2; device++) {
       vmm_sim_ledger ledger = sim_ledger(c.driver, device);
