@@ -109,9 +109,10 @@ static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_req
   if (!planned) return work->status;
   if (work->rounds != 0 && request != NULL) plan.size = plan.piece = plan.need; /* memory is short: no head-room */
   while (attempt(pool, work, &plan, request, placed) != VMM_OK) {
-    vmm__u64 smaller = work->status == VMM_ERROR_OUT_OF_DEVICE_MEMORY && plan.piece >= plan.size
-                           ? vmm__growth_smaller(plan.size, plan.need, pool->region.granularity)
-                           : 0;
+    /* Where an undo step failed the range is quarantined: another place must be planned. */
+    bool again = work->status == VMM_ERROR_OUT_OF_DEVICE_MEMORY && work->undo_failures == 0 && plan.piece >= plan.size;
+    vmm__u64 smaller = again ? vmm__growth_smaller(plan.size, plan.need, pool->region.granularity) : 0;
+
     if (smaller == 0) {
       give_tail_back(pool, &plan);
       return work->status;

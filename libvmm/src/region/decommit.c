@@ -97,6 +97,36 @@ static void recover_revokes(vmm__region *region, vmm__work *work) {
   }
 }
 
+/* From a quarantined entry to all around it that is not live. Should a mapping have been taken for unmapped once (the
+ * driver refused the unmap and then denied the mapping), what lies there now need not be what the table says; measured,
+ * an unmap may span several mappings and holes. */
+static void widen(const vmm__region *region, size_t i, vmm__u64 *from, vmm__u64 *to) {
+  const vmm__mappings *table = &region->mappings;
+  size_t before = i, after = i + 1;
+
+  while (before > 0 && vmm__mappings_at(table, before - 1)->state == VMM_MAPPING_QUARANTINED) before--;
+  while (after < table->count && vmm__mappings_at(table, after)->state == VMM_MAPPING_QUARANTINED) after++;
+  *from = before == 0 ? region->base
+                      : vmm__mappings_at(table, before - 1)->address + vmm__mappings_at(table, before - 1)->size;
+  *to = after == table->count ? region->base + region->size : vmm__mappings_at(table, after)->address;
+}
+
+/* The quarantined entries of a range are unmapped: they leave the table. */
+static void release_quarantined(vmm__region *region, vmm__work *work, vmm__u64 from, vmm__u64 to) {
+  size_t i = vmm__mappings_lower_bound(&region->mappings, from);
+
+  while (i < region->mappings.count && vmm__mappings_at(&region->mappings, i)->address < to) {
+    vmm__mapping mapping = *vmm__mappings_at(&region->mappings, i);
+
+    vmm__lock_acquire(region->lock);
+    (void)vmm__mappings_remove(&region->mappings, mapping.address, NULL);
+    region->quarantined_bytes -= mapping.size;
+    vmm__lock_release(region->lock);
+    vmm__device_event(region->device, VMM_EVENT_RECOVERED, VMM_OP_mem_unmap, 0, 0, mapping.address, mapping.size, 0);
+    vmm__handle_give(work, mapping.handle);
+  }
+}
+
 void vmm__region_recover(vmm__region *region, vmm__work *work) {
   vmm__work again = *work; /* old failures are not this call's */
   vmm__mapping mapping;
@@ -108,15 +138,16 @@ void vmm__region_recover(vmm__region *region, vmm__work *work) {
   if (region->revoke_count != 0) recover_revokes(region, &again);
   if (region->quarantined_bytes == 0 || !vmm__region_data_done(region)) return;
   while (next_quarantined(region, &i, &mapping)) {
-    if (!vmm__unmap(region, &again, mapping.address, mapping.size)) {
-      i++;
-      continue;
+    vmm__u64 from = mapping.address, to = mapping.address + mapping.size;
+
+    if (!vmm__unmap(region, &again, from, to - from)) {
+      widen(region, i, &from, &to);
+      if (vmm__cu_mem_unmap(region->device, from, (size_t)(to - from)) != VMM_CODE_SUCCESS) {
+        i++;
+        continue;
+      }
     }
-    vmm__lock_acquire(region->lock);
-    (void)vmm__mappings_remove(&region->mappings, mapping.address, NULL);
-    region->quarantined_bytes -= mapping.size;
-    vmm__lock_release(region->lock);
-    vmm__device_event(region->device, VMM_EVENT_RECOVERED, VMM_OP_mem_unmap, 0, 0, mapping.address, mapping.size, 0);
-    vmm__handle_give(&again, mapping.handle);
+    release_quarantined(region, &again, from, to);
+    i = vmm__mappings_lower_bound(&region->mappings, to);
   }
 }
