@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 class Block:
     """Memory of a pool. close(), leaving `with` and dropping it free it, ordered on the pool's home stream."""
 
-    __slots__ = ("__weakref__", "_address", "_live", "nbytes", "pool", "tag")
+    __slots__ = ("__weakref__", "_address", "_epoch", "_live", "nbytes", "pool", "tag")
 
     def __init__(self, pool: Pool, address: int, nbytes: int, tag: int) -> None:
         self._live = [True]  # whoever pops it owns the right to free: exactly one thread can
         self._address = address
+        self._epoch = pool._epoch
         self.pool = pool
         """The pool; a block keeps it alive."""
         self.nbytes = nbytes
@@ -29,16 +30,24 @@ class Block:
 
     @property
     def closed(self) -> bool:
-        return not self._live or self.pool.closed
+        return not self._live or self._orphaned
+
+    @property
+    def _orphaned(self) -> bool:
+        """Closed with its pool, or dropped by a forced close that failed later on."""
+        return self.pool.closed or self.pool._epoch != self._epoch
 
     @property
     def address(self) -> int:
         """The device address (CUdeviceptr). ClosedError once the block or its pool is closed."""
-        if not self._live:
-            raise errors.ClosedError(f"the block at {self._address:#x} is closed")
-        if self.pool.closed:
-            raise errors.ClosedError(f"the pool of the block at {self._address:#x} was closed")
-        return self._address
+        if self._live and not self._orphaned:
+            return self._address
+        raise self._closed_error()
+
+    def _closed_error(self) -> errors.ClosedError:
+        if self._orphaned:
+            return errors.ClosedError(f"the pool of the block at {self._address:#x} was closed")
+        return errors.ClosedError(f"the block at {self._address:#x} is closed")
 
     ptr = address
 
@@ -95,12 +104,12 @@ class Block:
     def free(self, idle: bool = False) -> None:
         """Frees it; ClosedError if it was freed before. idle: the caller vouches that no queued or running work
         uses it."""
-        if self.pool.closed:
-            raise errors.ClosedError(f"the pool of the block at {self._address:#x} was closed")
+        if self._orphaned:
+            raise self._closed_error()
         try:
             self._live.pop()
         except IndexError:
-            raise errors.ClosedError(f"the block at {self._address:#x} was freed before") from None
+            raise self._closed_error() from None
         self.pool.free_address(self._address, idle)
 
     def close(self) -> None:
@@ -119,4 +128,5 @@ class Block:
             self._live.pop()
         except (IndexError, AttributeError):
             return
-        queue.append((self.pool._gate, self._address))
+        if not self._orphaned:
+            queue.append((self.pool._gate, self._address))

@@ -254,8 +254,11 @@ def _clear_pressure(gate: Gate, key: int) -> None:
 
 
 def _end_device(gate: Gate) -> None:
+    error, status = new(), lib.VMM_OK
+
     def end(pointer: Any) -> None:
-        error = new()
-        settle(lib.vmm_device_close(pointer, error), error)
+        nonlocal status
+        status = lib.vmm_py_device_close(gate.cell, pointer, error)
 
     gate.close(end)
+    settle(status, error)

@@ -32,34 +32,41 @@ class Gate:
 
     def _enter_slowly(self) -> Any:
         """Closed, or being closed, which the library may yet refuse."""
-        while not self.closed:
-            if callbacks.inside() or not self.lock.acquire(timeout=self.PATIENCE):
-                raise errors.BusyError(f"the {self.what} is being closed by another thread")
-            self.lock.release()
-            pointer = lib.vmm_py_enter(self.cell)
-            if pointer:
-                return pointer
+        if not self.closed:
+            self._lock()
+            try:
+                pointer = lib.vmm_py_enter(self.cell)
+                if pointer:
+                    return pointer
+                self.closed = True
+            finally:
+                self.lock.release()
         raise errors.ClosedError(f"the {self.what} is closed")
 
-    def close(self, end: Callable[[Any], None]) -> bool:
-        """Takes the object out, waits for other threads to leave, and ends it. If `end` raises, the object is back.
-        False if it was closed before."""
-        if not self.lock.acquire(timeout=0 if callbacks.inside() else self.PATIENCE):
-            raise errors.BusyError(f"the {self.what} is being closed by another thread")
+    def close(self, end: Callable[[Any], None]) -> None:
+        """Takes the object out, waits for other threads to leave, and ends it. `end` puts it back if it still stands.
+        Closing twice is fine."""
+        self._lock()
         try:
             if self.closed:
-                return False
+                return
             pointer = lib.vmm_py_take(self.cell)
             try:
                 self._wait_until_empty()
-                end(pointer)
             except BaseException:
                 lib.vmm_py_put(self.cell, pointer)
                 raise
-            self.closed = True
-            return True
+            try:
+                end(pointer)
+            finally:
+                self.closed = not self.cell.object
         finally:
             self.lock.release()
+
+    def _lock(self) -> None:
+        """In a callback it is not waited for: the thread that closes may be waiting for this very call."""
+        if not self.lock.acquire(timeout=0 if callbacks.inside() else self.PATIENCE):
+            raise errors.BusyError(f"the {self.what} is being closed by another thread")
 
     def _wait_until_empty(self) -> None:
         started = time.monotonic()

@@ -44,6 +44,7 @@ class Pool:
         self._gate.closed = status != lib.VMM_OK
         settle_new(status, error, self)
         self._cell = self._gate.cell
+        self._epoch = 0
         device._pools[int(ffi.cast("uintptr_t", pointer[0]))] = self
 
     def __repr__(self) -> str:
@@ -64,7 +65,12 @@ class Pool:
         """Gives everything back. BusyError while blocks live, unless forced: then their work is waited for, and they
         are closed. Closing twice is fine."""
         reaper.reap()
-        _end_pool(self._gate, lib.VMM_DESTROY_FORCED if force else lib.VMM_DESTROY_IDLE)
+        try:
+            _end_pool(self._gate, lib.VMM_DESTROY_FORCED if force else lib.VMM_DESTROY_IDLE)
+        except errors.VmmError:
+            if force and not self.closed and self.stats.block_count == 0:
+                self._epoch += 1  # the pool still stands, but its blocks are gone
+            raise
 
     def __enter__(self) -> Pool:
         return self
@@ -273,8 +279,11 @@ def _fill(options: dict[str, Any]) -> Any:
 
 
 def _end_pool(gate: Gate, mode: int) -> None:
+    error, status = new(), lib.VMM_OK
+
     def end(pointer: Any) -> None:
-        error = new()
-        settle(lib.vmm_pool_destroy(pointer, mode, error), error)
+        nonlocal status
+        status = lib.vmm_py_pool_destroy(gate.cell, pointer, mode, error)
 
     gate.close(end)
+    settle(status, error)

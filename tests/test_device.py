@@ -200,6 +200,49 @@ def raw_free(device: Device, address: int) -> None:
     assert lib.vmm_pool_destroy(pool[0], lib.VMM_DESTROY_FORCED, ffi.NULL) == 0
 
 
+def test_a_forced_close_that_fails_half_way(device: Device, faulty: pyvmm.Faulty) -> None:
+    """The blocks are gone, the pool stands: an old block must not free what is handed out at its place."""
+    pool = device.pool()
+    old, dropped = pool.alloc("1MiB"), pool.alloc("1MiB")
+    address = old.address
+    faulty.add("cuMemUnmap:999x*")
+    with pytest.raises(pyvmm.DriverError):
+        pool.close(force=True)
+    assert not pool.closed
+    assert old.closed
+    faulty.clear()
+    with pool.alloc("1MiB") as new:
+        assert new.address == address
+        del dropped
+        old.close()
+        with pytest.raises(pyvmm.ClosedError):
+            old.free()
+        assert pool.stats.block_count == 1
+    pool.close()
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_is_closed_though_not_all_was_given_back(raises: bool) -> None:
+    """PARTIAL: pool and device are gone, and using or closing them again is safe."""
+
+    def hook(call: str, opportunity: int) -> None:
+        if raises:
+            raise KeyError(call)
+
+    driver = pyvmm.sim(memory="64MiB").faulty()
+    device = pyvmm.Device(driver=driver)
+    pool = device.pool()
+    driver.add(op="cuEventDestroy", code=999, times="ever", hook=hook)
+    for ended in (pool, device):
+        with pytest.raises(KeyError if raises else pyvmm.PartialError):
+            ended.close()
+        assert ended.closed
+        ended.close()
+        with pytest.raises(pyvmm.ClosedError):
+            _ = ended.stats
+    driver.clear()
+
+
 def test_the_same_device_twice(device: Device) -> None:
     """Two objects, one device: the second may be closed first."""
     with pyvmm.Device(driver=device.driver) as again:

@@ -26,6 +26,8 @@ long vmm_py_users(vmm_py_gate *gate);
 unsigned long long vmm_py_alloc(vmm_py_gate *gate, unsigned long long size);
 int vmm_py_free(vmm_py_gate *gate, unsigned long long address);
 vmm_error *vmm_py_last_error(void);
+int vmm_py_pool_destroy(vmm_py_gate *gate, void *pool, int mode, vmm_error *error);
+int vmm_py_device_close(vmm_py_gate *gate, void *device, vmm_error *error);
 
 #else
 
@@ -70,6 +72,21 @@ static int vmm_py_free(vmm_py_gate *gate, unsigned long long address) {
   int status = (int)vmm_pool_free(pool, address, NULL);
   vmm_py_leave(gate);
   return status;
+}
+
+/* Ends what was taken out of the gate, or puts it back if it still stands. One step, so that no interrupt of Python's can
+ * come between. After PARTIAL the object is gone too. */
+static int vmm_py_ended(vmm_py_gate *gate, void *object, vmm_status status) {
+  if (status != VMM_OK && status != VMM_ERROR_PARTIAL) vmm_py_put(gate, object);
+  return (int)status;
+}
+
+static int vmm_py_pool_destroy(vmm_py_gate *gate, void *pool, int mode, vmm_error *error) {
+  return vmm_py_ended(gate, pool, vmm_pool_destroy((vmm_pool *)pool, mode, error));
+}
+
+static int vmm_py_device_close(vmm_py_gate *gate, void *device, vmm_error *error) {
+  return vmm_py_ended(gate, device, vmm_device_close((vmm_device *)device, error));
 }
 
 #endif
