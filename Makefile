@@ -53,7 +53,7 @@ build: build/c/stamp ## build the C library and its tests into build/c
 
 # pyvmm as a user gets it, installed into the virtual environment; the build folder is kept, so a change costs seconds.
 build/py/stamp: $(TOOLS) $(C_FILES) $(PY_FILES) pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -C build-dir=build/py .
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings=build-dir=build/py .
 	@mkdir -p build/py
 	@touch $@
 
