@@ -143,21 +143,22 @@ int vmm__work_undone(vmm__work *work, int code) {
   return code;
 }
 
+/* Counted only once it is sure that the step is tried again: a NOT_READY that ends the call is call_failed's. */
 bool vmm__work_again(vmm__work *work, int op, int code, vmm__u64 address, vmm__u64 size) {
   vmm_device *device = work->device;
 
   if (vmm__device_lost(device) || work->attempts_left <= 0 || work->round_left <= 0) return false;
   if (vmm__work_time_left(work) <= work->backoff_ns) return false;
+  if (!vmm__quiesce_after_not_ready(work)) return false;
   work->attempts_left--;
   work->round_left--;
   work->attempt++;
-  work->not_ready++;
+  if (code == VMM_CODE_NOT_READY) work->not_ready++; /* "success" that is denied is tried again too */
   work->retries++;
   vmm__lock_acquire(&device->lock);
   device->counters.retry_count++;
   vmm__lock_release(&device->lock);
   vmm__device_event(device, VMM_EVENT_RETRY, op, code, work->attempt, address, size, work->backoff_ns);
-  if (!vmm__quiesce_after_not_ready(work)) return false;
   vmm__device_wait(device, work->backoff_ns);
   work->backoff_ns = vmm__min(vmm__saturating_add(work->backoff_ns, work->backoff_ns), device->retry_max_ns);
   return true;

@@ -56,9 +56,15 @@ static bool intact(vmm__region *region, vmm__work *work, const vmm__mapping *map
 vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address) {
   vmm__mapping mapping = *vmm__mappings_find(&region->mappings, address);
   int failures = work->undo_failures, first = work->undo_code;
-  bool kept;
+  int code;
+  bool gone, kept;
 
-  if (vmm__unmap(region, work, mapping.address, mapping.size)) {
+  work->undo_failures = 0; /* should it fail, then it is the step itself that does, not an undo */
+  gone = vmm__unmap(region, work, mapping.address, mapping.size);
+  code = work->undo_code;
+  work->undo_failures = failures;
+  work->undo_code = first;
+  if (gone) {
     vmm__lock_acquire(region->lock);
     (void)vmm__mappings_remove(&region->mappings, mapping.address, NULL);
     region->live_bytes -= mapping.size;
@@ -67,9 +73,7 @@ vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, 
     vmm__handle_give(work, mapping.handle);
     return VMM__DECOMMIT_GONE;
   }
-  (void)vmm__work_call_failed(work, VMM_OP_mem_unmap, work->undo_code, mapping.address, mapping.size);
-  work->undo_failures = failures; /* it was the step itself that failed, not an undo */
-  work->undo_code = first;
+  (void)vmm__work_call_failed(work, VMM_OP_mem_unmap, code, mapping.address, mapping.size);
   kept = intact(region, work, &mapping);
   if (kept) return VMM__DECOMMIT_KEPT;
   vmm__lock_acquire(region->lock);
