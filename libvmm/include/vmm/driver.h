@@ -150,10 +150,10 @@ typedef enum vmm_fault_phase {
 
 typedef enum vmm_fault_condition {
   VMM_FAULT_ALWAYS = 0,
-  VMM_FAULT_IF_PENDING = 1,     /* work is queued on some stream seen by this wrapper (or the legacy stream) */
-  VMM_FAULT_IF_OVER_BUDGET = 2, /* bytes in live handles created through this wrapper exceed `budget` */
-  VMM_FAULT_IF_AFTER_RELEASE =
-      3 /* no call matched since the last successful release: the first map after an eviction */
+  VMM_FAULT_IF_PENDING = 1,      /* work is queued on some stream seen by this wrapper (or the legacy stream) */
+  VMM_FAULT_IF_OVER_BUDGET = 2,  /* bytes in live handles created through this wrapper exceed `budget` */
+  VMM_FAULT_IF_AFTER_RELEASE = 3 /* no call matched since memory last went back to the driver (a handle released, and
+                                        mapped nowhere): the first map after an eviction */
 } vmm_fault_condition;
 
 typedef enum vmm_fault_times { VMM_FAULT_FOR_EVER = 2147483647 } vmm_fault_times; /* for vmm_fault_rule.times */

@@ -84,6 +84,8 @@ bool vmm__reclaim(vmm__work *work, vmm__ladder *ladder, vmm__u64 need, vmm__give
   return false;
 }
 
+bool vmm__ladder_ended(const vmm__ladder *ladder) { return ladder->rung >= RUNG_END; }
+
 vmm_status vmm_device_set_pressure(vmm_device *device, vmm_pressure_callback pressure, void *data, vmm_error *error) {
   vmm__work work;
   bool running;

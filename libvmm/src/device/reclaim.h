@@ -15,6 +15,9 @@ typedef struct vmm__ladder {
  * have changed and returns true (try again), or false: the status stands (or is CALLBACK). At most four rounds in all. */
 bool vmm__reclaim(vmm__work *work, vmm__ladder *ladder, vmm__u64 need, vmm__give_back own_idle, void *owner);
 
+/* Whether the round that comes is the last one. */
+bool vmm__ladder_ended(const vmm__ladder *ladder);
+
 /* Whether the calling thread is inside a pressure callback: then nothing may grow. */
 bool vmm__in_pressure(void);
 

@@ -5,7 +5,7 @@
 
 #include "device/streams.h"
 
-enum { CAPTURE_MODE_RELAXED = 2, RESTORE_ATTEMPTS = 8, FIRST_ROUND_ATTEMPTS = 4 };
+enum { CAPTURE_MODE_RELAXED = 2, RESTORE_ATTEMPTS = 8, FIRST_ROUND_ATTEMPTS = 4, LATER_ROUND_ATTEMPTS = 2 };
 
 void vmm__work_start(vmm__work *work, vmm_device *device, const char *function, vmm__u64 deadline_ns) {
   memset(work, 0, sizeof *work);
@@ -164,7 +164,7 @@ bool vmm__work_again(vmm__work *work, int op, int code, vmm__u64 address, vmm__u
   return true;
 }
 
-void vmm__work_next_round(vmm__work *work) {
+void vmm__work_next_round(vmm__work *work, bool last) {
   work->rounds++;
   work->status = VMM_OK;
   work->message = NULL;
@@ -173,6 +173,7 @@ void vmm__work_next_round(vmm__work *work) {
   work->address = work->size = 0;
   if (work->attempts_left > 0) work->attempts_left--; /* the first attempt of the round */
   work->round_left = work->attempts_left;
+  if (!last && work->round_left >= LATER_ROUND_ATTEMPTS) work->round_left = LATER_ROUND_ATTEMPTS - 1;
 }
 
 void vmm__work_probe(vmm__work *work) {

@@ -14,7 +14,7 @@ typedef struct vmm__work {
   vmm__u64 deadline; /* on the driver's clock */
   vmm__u64 backoff_ns;
   int attempts_left; /* of the whole call */
-  int round_left;    /* of this round: the rest is for after the memory ladder */
+  int round_left;    /* of this round: the rest is for after the next rung of the memory ladder */
   int attempt;       /* retries of the step under way */
 
   bool locked, entered, relaxed;
@@ -59,8 +59,9 @@ int vmm__work_undone(vmm__work *work, int code);
 /* After a NOT_READY: waits for queued work and backs off; true if the step may be tried again. */
 bool vmm__work_again(vmm__work *work, int op, int code, vmm__u64 address, vmm__u64 size);
 
-/* Starts a new round after memory was given back: forgets the error and allows the rest of the attempts. */
-void vmm__work_next_round(vmm__work *work);
+/* Starts a new round after memory was given back: forgets the error and allows a few of the attempts, in the last round
+ * all that are left. */
+void vmm__work_next_round(vmm__work *work, bool last);
 
 /* After a failed call: asks the sentinel whether the context is dead; the status then becomes DEVICE_LOST. */
 void vmm__work_probe(vmm__work *work);

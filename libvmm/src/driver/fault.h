@@ -61,7 +61,7 @@ typedef struct vmm__fault {
   int sticky_code;     /* 0: none */
   vmm__u64 opportunities[VMM_OP_COUNT];
 
-  vmm__u64 releases; /* successful mem_release since the last clear */
+  vmm__u64 releases; /* times that memory went back to the driver since the last clear */
   vmm__u64 bytes;    /* in handles that count */
   vmm__fault_array handles;
   vmm__fault_array mappings;

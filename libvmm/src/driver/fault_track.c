@@ -36,16 +36,21 @@ static void add_reference(vmm__fault *fault, vmm__u64 handle, vmm__u64 size) {
   entry->references++;
 }
 
-/* Takes one reference or one mapping away. */
+/* Takes one reference or one mapping away. Memory goes back with the last of both; of a handle that is not known, with its
+ * release. */
 static void drop(vmm__fault *fault, vmm__u64 handle, bool mapping) {
   vmm__fault_handle *entry;
   size_t index = find_handle(fault, handle, &entry);
 
-  if (entry == NULL) return;
+  if (entry == NULL) {
+    if (!mapping) fault->releases++;
+    return;
+  }
   if (mapping && entry->mappings > 0) entry->mappings--;
   if (!mapping && entry->references > 0) entry->references--;
   if (entry->references > 0 || entry->mappings > 0) return;
   fault->bytes -= entry->size;
+  fault->releases++;
   vmm__fault_array_remove(&fault->handles, index, sizeof *entry);
 }
 
@@ -176,7 +181,6 @@ void vmm__fault_track(vmm__fault *fault, const vmm__call *call) {
       break;
     case VMM_OP_mem_release:
       drop(fault, call->object, false);
-      fault->releases++;
       break;
     case VMM_OP_mem_map:
       add_mapping(fault, call);

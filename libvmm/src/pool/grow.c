@@ -155,7 +155,7 @@ static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
     if (work->status == VMM_OK && request != NULL && *placed == 0) continue;
     if (work->status == VMM_OK) return VMM_OK;
     if (!vmm__reclaim(work, &ladder, need, trim_own, pool)) return work->status;
-    vmm__work_next_round(work);
+    vmm__work_next_round(work, vmm__ladder_ended(&ladder));
   }
 }
 

@@ -157,6 +157,20 @@ TEST(evicted_holds_for_the_first_call_after_a_release) {
   vmm_driver_release(fault);
 }
 
+TEST(a_release_of_what_is_mapped_evicts_nothing_until_it_is_unmapped) {
+  vmm_driver *fault = make();
+  unsigned long long handle;
+  CHECK_OK(vmm_fault_add_text(fault, "cuMemSetAccess:NOT_READYx*:evicted", NULL));
+  CHECK_EQ(vmm_raw_mem_create(fault, &handle, 4096, NULL, 0), 0);
+  CHECK_EQ(vmm_raw_mem_map(fault, 0x10000, 4096, 0, handle, 0), 0);
+  CHECK_EQ(vmm_raw_mem_release(fault, handle), 0);
+  CHECK_EQ(vmm_raw_mem_set_access(fault, 1, 1, NULL, 0), 0);
+  CHECK_EQ(vmm_raw_mem_unmap(fault, 0x10000, 4096), 0);
+  CHECK_EQ(vmm_raw_mem_set_access(fault, 1, 1, NULL, 0), 600);
+  CHECK_EQ(vmm_raw_mem_set_access(fault, 1, 1, NULL, 0), 0);
+  vmm_driver_release(fault);
+}
+
 TEST(probability_is_seeded_and_about_right) {
   vmm_driver *one = make();
   vmm_driver *other = NULL, *third = NULL;
