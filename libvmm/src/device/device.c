@@ -3,10 +3,13 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "base/status.h"
 #include "device/handles.h"
 #include "device/work.h"
+
+static const vmm__u64 PIN_POLL_NS = 10000;
 
 bool vmm__code_is_sticky(int code) {
   switch (code) {
@@ -72,18 +75,29 @@ void vmm__device_remove_client(vmm_device *device, vmm__client *client) {
       device->counters.client_count--;
       break;
     }
+  while (client->pins != 0) {
+    vmm__lock_release(&device->lock);
+    vmm__clock_wait(PIN_POLL_NS);
+    vmm__lock_acquire(&device->lock);
+  }
   vmm__lock_release(&device->lock);
 }
 
-void *vmm__device_find_owner(vmm_device *device, vmm__u64 address) {
+vmm__client *vmm__device_pin_client(vmm_device *device, vmm__u64 address) {
   vmm__client *client;
-  void *owner = NULL;
 
   vmm__lock_acquire(&device->lock);
-  for (client = device->clients; client != NULL && owner == NULL; client = client->next)
-    if (address >= client->base && address - client->base < client->size) owner = client->owner;
+  for (client = device->clients; client != NULL; client = client->next)
+    if (address >= client->base && address - client->base < client->size) break;
+  if (client != NULL) client->pins++;
   vmm__lock_release(&device->lock);
-  return owner;
+  return client;
+}
+
+void vmm__device_unpin_client(vmm_device *device, vmm__client *client) {
+  vmm__lock_acquire(&device->lock);
+  client->pins--;
+  vmm__lock_release(&device->lock);
 }
 
 /* ---- public ---- */

@@ -32,6 +32,7 @@ typedef struct vmm__client {
   struct vmm__client *next;
   vmm__u64 base, size;
   void *owner;
+  unsigned pins;                                     /* lookups that look at the owner now */
   bool (*end_abandoned)(struct vmm__client *client); /* an owner that nobody can name any more: true if it is ended */
 } vmm__client;
 
@@ -103,6 +104,10 @@ void vmm__device_event(vmm_device *device, int kind, int op, int code, int attem
 /* The list of owners of address ranges. `client` is the caller's memory. */
 void vmm__device_add_client(vmm_device *device, vmm__client *client);
 void vmm__device_remove_client(vmm_device *device, vmm__client *client);
-void *vmm__device_find_owner(vmm_device *device, vmm__u64 address);
+
+/* The owner of the range that holds an address, or NULL. It is not ended while pinned. Remove waits for that: a pin is
+ * held for a lookup only, never across a driver call or a wait. */
+vmm__client *vmm__device_pin_client(vmm_device *device, vmm__u64 address);
+void vmm__device_unpin_client(vmm_device *device, vmm__client *client);
 
 #endif

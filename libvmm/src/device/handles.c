@@ -221,13 +221,3 @@ vmm__u64 vmm__handles_trim(vmm__work *work, vmm__u64 keep) {
     done += size;
   }
 }
-
-vmm__u64 vmm__handles_room(vmm_device *device) {
-  vmm__u64 room = UINT64_MAX;
-
-  vmm__lock_acquire(&device->lock);
-  if (device->limit != 0)
-    room = vmm__saturating_sub(device->limit, device->counters.handle_bytes - device->counters.idle_bytes);
-  vmm__lock_release(&device->lock);
-  return room;
-}

@@ -31,7 +31,4 @@ vmm__u64 vmm__handles_trim(vmm__work *work, vmm__u64 keep);
  * counts as done. */
 void vmm__handles_recover(vmm__work *work, bool last_chance);
 
-/* Bytes the device's limit still allows, idle handles (which can be given back) not counted as held. */
-vmm__u64 vmm__handles_room(vmm_device *device);
-
 #endif

@@ -2,6 +2,7 @@
  * rung, are tried by the growth itself. */
 #include "device/reclaim.h"
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "base/status.h"
 #include "device/handles.h"
@@ -19,7 +20,8 @@ static vmm__u64 give_back_own(vmm__work *work, vmm__u64 need, vmm__give_back own
   vmm__u64 done = own_idle(owner, work, need);
   vmm__work trim;
 
-  vmm__work_start(&trim, work->device, work->function, vmm__work_time_left(work));
+  vmm__work_start(&trim, work->device, work->function, 0);
+  trim.deadline = work->deadline;
   if (vmm__work_lock(&trim) == VMM_OK) done += vmm__handles_trim(&trim, 0);
   (void)vmm__work_finish(&trim, NULL);
   work->gave_back += done;
@@ -88,22 +90,24 @@ bool vmm__ladder_ended(const vmm__ladder *ladder) { return ladder->rung >= RUNG_
 
 vmm_status vmm_device_set_pressure(vmm_device *device, vmm_pressure_callback pressure, void *data, vmm_error *error) {
   vmm__work work;
+  vmm__u64 start;
   bool running;
 
   if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_set_pressure");
   if (device == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_set_pressure: device is NULL");
   vmm__work_start(&work, device, "vmm_device_set_pressure", 0);
+  start = vmm__clock_now(); /* another thread is waited for, not the GPU: in real time, as for a lock */
   vmm__lock_acquire(&device->lock);
   device->pressure = pressure;
   device->pressure_data = data;
   running = device->pressure_running > pressure_depth;
   vmm__lock_release(&device->lock);
   while (running) {
-    if (vmm__work_time_left(&work) == 0) {
+    if (vmm__clock_now() - start >= device->deadline_ns) {
       (void)vmm__work_fail(&work, VMM_ERROR_TIMEOUT, "the callback set before is still running");
       break;
     }
-    vmm__device_wait(device, 100000);
+    vmm__clock_wait(100000);
     vmm__lock_acquire(&device->lock);
     running = device->pressure_running > pressure_depth;
     vmm__lock_release(&device->lock);

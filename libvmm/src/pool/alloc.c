@@ -47,7 +47,9 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
   vmm__work work;
 
   vmm__work_start(&work, pool->device, function, request->deadline_ns);
-  if (placed == 0 && (request->flags & VMM_REQUEST_NO_GROWTH) != 0) {
+  if (placed == 0 && vmm__device_lost(pool->device)) {
+    (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
+  } else if (placed == 0 && (request->flags & VMM_REQUEST_NO_GROWTH) != 0) {
     work.size = request->size;
     (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_DEVICE_MEMORY, "nothing idle fits, and the request forbids growth");
   } else if (placed == 0) {
@@ -57,6 +59,7 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
       vmm__pool_scrub(pool, &work, placed, request->size) != VMM_OK) {
     vmm__lock_acquire(&pool->lock);
     (void)vmm__space_free(&pool->space, placed, NULL);
+    pool->ordered_frees++; /* the fill may be queued all the same */
     pool->counters.alloc_count--;
     pool->counters.alloc_bytes -= request->size;
     vmm__lock_release(&pool->lock);
@@ -69,11 +72,13 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
 
 static vmm_status alloc(vmm_pool *pool, const vmm__pool_request *request, unsigned long long *address,
                         const char *function, vmm_error *error) {
-  vmm__u64 placed;
+  vmm__u64 placed = 0;
 
-  vmm__lock_acquire(&pool->lock);
-  placed = vmm__pool_place(pool, request);
-  vmm__lock_release(&pool->lock);
+  if (!vmm__device_lost(pool->device)) { /* the slow path says so */
+    vmm__lock_acquire(&pool->lock);
+    placed = vmm__pool_place(pool, request);
+    vmm__lock_release(&pool->lock);
+  }
   if (placed == 0 || pool->scrub || (request->flags & VMM_REQUEST_SCRUB) != 0)
     return slow(pool, request, placed, address, function, error);
   *address = placed;

@@ -112,6 +112,8 @@ static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options
     return work->status;
   }
   vmm__work_unlock(work);
+  (void)vmm__round_up(pool->mapping_min, pool->region.granularity, &pool->mapping_min); /* far below overflow */
+  (void)vmm__round_up(pool->mapping_max, pool->region.granularity, &pool->mapping_max);
   vmm__space_destroy(&pool->space);
   vmm__space_init(&pool->space, &device->memory, pool->region.base, VMM__BLOCK_UNIT);
   pool->client.base = pool->region.base;
@@ -119,6 +121,7 @@ static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options
   pool->client.owner = pool;
   vmm__device_add_client(device, &pool->client);
   if (options->initial == 0 || vmm__pool_grow_ahead(pool, work, options->initial, &grown) == VMM_OK) {
+    vmm__pool_count_work(pool, work);
     *out = pool;
     return VMM_OK;
   }

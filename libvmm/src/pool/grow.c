@@ -129,12 +129,22 @@ static vmm__u64 trim_own(void *owner, vmm__work *work, vmm__u64 need) {
   vmm__work trim;
   vmm__u64 done;
 
-  vmm__work_start(&trim, pool->device, work->function, vmm__work_time_left(work));
+  vmm__work_start(&trim, pool->device, work->function, 0);
+  trim.deadline = work->deadline;
   trim.round_left = 2;
   done = vmm__pool_trim(pool, &trim, 0, need);
   vmm__pool_count_work(pool, &trim);
   (void)vmm__work_finish(&trim, NULL);
   return done;
+}
+
+static bool is_closing(vmm_pool *pool) {
+  bool closing;
+
+  vmm__lock_acquire(&pool->lock);
+  closing = pool->closing;
+  vmm__lock_release(&pool->lock);
+  return closing;
 }
 
 /* The rounds. `request` NULL: growth ahead of need, of `ahead` bytes. */
@@ -147,7 +157,7 @@ static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   for (;;) {
     if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
     if (vmm__work_lock(work) == VMM_OK) {
-      if (pool->closing) (void)vmm__work_fail(work, VMM_ERROR_BUSY, "the pool is being destroyed");
+      if (is_closing(pool)) (void)vmm__work_fail(work, VMM_ERROR_BUSY, "the pool is being destroyed");
       else (void)grow_once(pool, work, request, ahead, placed, grown);
     }
     vmm__work_unlock(work);

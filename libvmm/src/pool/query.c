@@ -35,6 +35,7 @@ vmm_status vmm_pool_find(vmm_pool *pool, unsigned long long address, vmm_block_i
 vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_pool **pool, vmm_block_info *block,
                            vmm_error *error) {
   vmm_block_info info;
+  vmm__client *client;
   vmm_pool *owner;
   vmm_status status;
 
@@ -42,9 +43,11 @@ vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_p
   if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_find");
   if (device == NULL || pool == NULL)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_find: device or pool is NULL");
-  owner = vmm__device_find_owner(device, address);
-  if (owner == NULL) return unknown(address, error);
+  client = vmm__device_pin_client(device, address);
+  if (client == NULL) return unknown(address, error);
+  owner = client->owner;
   status = vmm_pool_find(owner, address, &info, error);
+  vmm__device_unpin_client(device, client);
   if (status != VMM_OK) return status;
   *pool = owner;
   if (block != NULL) *block = info;

@@ -7,6 +7,18 @@
 
 enum { READ_WRITE = 3 };
 
+static vmm_status denied(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+  vmm_device *device = region->device;
+
+  vmm__lock_acquire(&device->lock);
+  device->counters.not_confirmed_count++;
+  vmm__lock_release(&device->lock);
+  if (work->status != VMM_OK) return work->status;
+  work->address = address;
+  work->size = size;
+  return vmm__work_fail(work, VMM_ERROR_NOT_CONFIRMED, "the driver reported success, but get-access denies the access");
+}
+
 vmm_status vmm__region_confirm(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
   vmm_device *device = region->device;
   size_t i;
@@ -16,31 +28,36 @@ vmm_status vmm__region_confirm(vmm__region *region, vmm__work *work, vmm__u64 ad
     unsigned long long flags = 0;
 
     CU_CHECK(work, address, size, mem_get_access, (device, &flags, &location, address));
-    if (flags == READ_WRITE) continue;
-    vmm__lock_acquire(&device->lock);
-    device->counters.not_confirmed_count++;
-    vmm__lock_release(&device->lock);
-    (void)vmm__work_fail(work, VMM_ERROR_NOT_CONFIRMED,
-                         "the driver reported success, but get-access denies the access");
-    work->address = address;
-    work->size = size;
-    return work->status;
+    if (flags != READ_WRITE) return denied(region, work, address, size);
   }
 undo:
   return work->status;
 }
 
+bool vmm__has_access(vmm__region *region, vmm__u64 address) {
+  size_t i;
+
+  for (i = 0; i < region->access_count; i++) {
+    vmm_raw_location location = {region->access[i].location_type, region->access[i].location_id};
+    unsigned long long flags = 0;
+
+    if (vmm__cu_mem_get_access(region->device, &flags, &location, address) != VMM_CODE_SUCCESS || flags != READ_WRITE)
+      return false;
+  }
+  return true;
+}
+
 /* The mappings that lie side by side from entry *i on, as one range: one call serves them all. */
-static bool next_run(const vmm__region *region, size_t *i, vmm__u64 *address, vmm__u64 *size) {
+static bool next_run(vmm__region *region, size_t *i, vmm__u64 *address, vmm__u64 *size) {
   const vmm__mappings *table = &region->mappings;
 
-  while (*i < table->count && vmm__mappings_at(table, *i)->state == VMM_MAPPING_QUARANTINED) (*i)++;
+  while (*i < table->count && vmm__is_quarantined(region, vmm__mappings_at(table, *i))) (*i)++;
   if (*i >= table->count) return false;
   *address = vmm__mappings_at(table, *i)->address;
   *size = 0;
   while (*i < table->count) {
     const vmm__mapping *mapping = vmm__mappings_at(table, *i);
-    if (mapping->state == VMM_MAPPING_QUARANTINED || mapping->address != *address + *size) break;
+    if (mapping->address != *address + *size || vmm__is_quarantined(region, mapping)) break;
     *size += mapping->size;
     (*i)++;
   }
@@ -91,10 +108,9 @@ static vmm_status grant_all(vmm__region *region, vmm__work *work, const vmm_raw_
     const vmm__mapping *mapping = vmm__mappings_at(&region->mappings, k);
     unsigned long long flags = 0;
 
-    if (mapping->state == VMM_MAPPING_QUARANTINED) continue;
+    if (vmm__is_quarantined(region, mapping)) continue;
     CU_CHECK(work, mapping->address, mapping->size, mem_get_access, (device, &flags, &location, mapping->address));
-    if (flags != READ_WRITE)
-      return vmm__work_fail(work, VMM_ERROR_NOT_CONFIRMED, "the driver reported success, but the peer has no access");
+    if (flags != READ_WRITE) return denied(region, work, mapping->address, mapping->size);
   }
 undo:
   return work->status;
@@ -116,6 +132,17 @@ undo:
   return work->status;
 }
 
+/* A device whose old grant is still to be revoked becomes a member, or fails once more: it is not to be revoked twice. */
+static void forget_revoke(vmm__region *region, int raw_device) {
+  vmm_raw_access *stuck = region->access + region->access_count;
+  size_t i = 0;
+
+  while (i < region->revoke_count) {
+    if (stuck[i].location_id == raw_device) stuck[i] = stuck[--region->revoke_count];
+    else i++;
+  }
+}
+
 vmm_status vmm__region_add_peer(vmm__region *region, vmm__work *work, int raw_device) {
   vmm_raw_access grant = {1, 0, READ_WRITE};
 
@@ -123,7 +150,9 @@ vmm_status vmm__region_add_peer(vmm__region *region, vmm__work *work, int raw_de
   if (check_peer(region, work, raw_device) != VMM_OK) return work->status;
   vmm__region_recover(region, work);
   if (reserve_access(region, work) != VMM_OK) return work->status;
-  if (grant_all(region, work, &grant) == VMM_OK) {
+  (void)grant_all(region, work, &grant);
+  forget_revoke(region, raw_device); /* had again, or revoked anew below */
+  if (work->status == VMM_OK) {
     /* Those still to be revoked lie behind the members. */
     region->access[region->access_count + region->revoke_count] = region->access[region->access_count];
     region->access[region->access_count++] = grant;

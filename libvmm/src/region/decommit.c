@@ -15,6 +15,15 @@ bool vmm__region_is_mapped(vmm__region *region, vmm__u64 address) {
   return false;
 }
 
+bool vmm__is_quarantined(vmm__region *region, const vmm__mapping *mapping) {
+  bool is;
+
+  vmm__lock_acquire(region->lock);
+  is = mapping->state == VMM_MAPPING_QUARANTINED;
+  vmm__lock_release(region->lock);
+  return is;
+}
+
 bool vmm__unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
   vmm_device *device = region->device;
   bool second = false;
@@ -44,20 +53,11 @@ void vmm__quarantine(vmm__region *region, vmm__mapping stuck) {
   vmm__device_event(region->device, VMM_EVENT_QUARANTINE, VMM_OP_mem_unmap, 0, 0, stuck.address, stuck.size, 0);
 }
 
-/* Whether a mapping still has all the access it was published with. */
-static bool intact(vmm__region *region, vmm__work *work, const vmm__mapping *mapping) {
-  vmm__work probe = *work;
-
-  probe.status = VMM_OK;
-  probe.attempts_left = 0;
-  return vmm__region_confirm(region, &probe, mapping->address, mapping->size) == VMM_OK;
-}
-
 vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address) {
   vmm__mapping mapping = *vmm__mappings_find(&region->mappings, address);
   int failures = work->undo_failures, first = work->undo_code;
   int code;
-  bool gone, kept;
+  bool gone;
 
   work->undo_failures = 0; /* should it fail, then it is the step itself that does, not an undo */
   gone = vmm__unmap(region, work, mapping.address, mapping.size);
@@ -74,8 +74,7 @@ vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, 
     return VMM__DECOMMIT_GONE;
   }
   (void)vmm__work_call_failed(work, VMM_OP_mem_unmap, code, mapping.address, mapping.size);
-  kept = intact(region, work, &mapping);
-  if (kept) return VMM__DECOMMIT_KEPT;
+  if (vmm__has_access(region, mapping.address)) return VMM__DECOMMIT_KEPT;
   vmm__lock_acquire(region->lock);
   vmm__mappings_find(&region->mappings, address)->state = VMM_MAPPING_QUARANTINED;
   region->live_bytes -= mapping.size;
@@ -88,8 +87,11 @@ vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, 
 /* The first quarantined entry at or after number *i. */
 static bool next_quarantined(vmm__region *region, size_t *i, vmm__mapping *mapping) {
   for (; *i < region->mappings.count; (*i)++) {
-    *mapping = *vmm__mappings_at(&region->mappings, *i);
-    if (mapping->state == VMM_MAPPING_QUARANTINED) return true;
+    const vmm__mapping *entry = vmm__mappings_at(&region->mappings, *i);
+
+    if (!vmm__is_quarantined(region, entry)) continue;
+    *mapping = *entry;
+    return true;
   }
   return false;
 }

@@ -3,7 +3,8 @@
  * published, and is tried again by each later growth, trim and destroy.
  *
  * Locks: all functions that call the driver need the device's structure lock (and the context) through `work`. The mapping
- * table changes only with both the structure lock and the owner's lock held, so either is enough to read it. */
+ * table changes only with both the structure lock and the owner's lock held, so either is enough to read it; but for the
+ * step from DETACHED back to LIVE, which takes the owner's alone. */
 #ifndef VMM_REGION_REGION_H
 #define VMM_REGION_REGION_H
 
