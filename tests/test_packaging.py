@@ -195,7 +195,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("wheel")
     run(
         *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"),
-        *(f"--config-settings=build-dir={base / 'build'}", "--config-settings=cmake.define.VMM_KERNELS=OFF", "-w", base, ROOT),
+        *(f"--config-settings=build-dir={base / 'build'}", "--config-settings=cmake.define.VMM_KERNELS=OFF"),
+        *("-w", base, ROOT),
     )
     (path,) = base.glob("*.whl")
     return path
