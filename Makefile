@@ -132,7 +132,7 @@ lint: $(VENV)/stamp-lint $(VENV)/stamp-test build/py/stamp ## ruff, mypy --stric
 	$(BIN)/ruff format --check .
 	@cp -p build/py/_vmm.pyi pyvmm/ # the stub of the compiled module, made by its build
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run -Werror $(C_STYLE)
+	@$(BIN)/clang-format --dry-run -Werror $(C_STYLE)
 
 format: $(VENV)/stamp-lint ## format C and Python
 	$(BIN)/ruff check --fix-only .
