@@ -75,7 +75,7 @@ static vmm_status map_piece(vmm__region *region, vmm__work *work, vmm__piece *pi
   for (;;) {
     int code = vmm__cu_mem_map(device, piece->address, (size_t)piece->size, 0, piece->handle->raw, 0);
 
-    piece->mapped = code == VMM_CODE_SUCCESS || vmm__region_is_mapped(region, piece->address);
+    piece->mapped = code == VMM_CODE_SUCCESS || vmm__region_presence(region, piece->address) != VMM__PRESENCE_NOTHING;
     if (code == VMM_CODE_SUCCESS || (code == VMM_CODE_NOT_READY && piece->mapped)) break;
     if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_map, code, piece->address, piece->size))
       continue;

@@ -2,17 +2,23 @@
 #include "region/region.h"
 #include "region/undo.h"
 
+enum { UNMAP_LIE = -1 };
+
 /* get-access asks without a side effect: measured, it answers INVALID_VALUE on reserved-only memory and SUCCESS on mapped
  * memory, with or without access. (retain-handle tells the same, but takes a reference whose release can fail.) A "no" is
  * asked twice: acting on a wrong one would leave a mapping nobody knows of. */
-bool vmm__region_is_mapped(vmm__region *region, vmm__u64 address) {
+vmm__presence vmm__region_presence(vmm__region *region, vmm__u64 address) {
   vmm_raw_location location = {1, region->device->raw};
   unsigned long long flags = 0;
-  int i;
+  int asked, denied = 0;
 
-  for (i = 0; i < 2; i++)
-    if (vmm__cu_mem_get_access(region->device, &flags, &location, address) != VMM_CODE_INVALID_VALUE) return true;
-  return false;
+  for (asked = 0; asked < 3; asked++) {
+    int code = vmm__cu_mem_get_access(region->device, &flags, &location, address);
+
+    if (code == VMM_CODE_SUCCESS) return VMM__PRESENCE_MAPPED;
+    if (code == VMM_CODE_INVALID_VALUE && ++denied == 2) return VMM__PRESENCE_NOTHING;
+  }
+  return VMM__PRESENCE_UNKNOWN;
 }
 
 bool vmm__is_quarantined(vmm__region *region, const vmm__mapping *mapping) {
@@ -24,25 +30,45 @@ bool vmm__is_quarantined(vmm__region *region, const vmm__mapping *mapping) {
   return is;
 }
 
-bool vmm__unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+/* An unmap that reports success is believed unless get-access says that the mapping stands. */
+static bool unmap_was_a_lie(vmm__region *region, vmm__u64 address) {
+  vmm_raw_location location = {1, region->device->raw};
+  unsigned long long flags = 0;
+
+  return vmm__cu_mem_get_access(region->device, &flags, &location, address) == VMM_CODE_SUCCESS;
+}
+
+/* 0: nothing is mapped there any more (or the device is lost: then it goes with the context). Else what the last call
+ * answered, or UNMAP_LIE. Only a mapping known to stand is unmapped again at once. */
+static int unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
   vmm_device *device = region->device;
   bool second = false;
 
   for (;;) {
     int code = vmm__cu_mem_unmap(device, address, (size_t)size);
+    vmm__presence presence = VMM__PRESENCE_MAPPED;
 
-    if (code == VMM_CODE_SUCCESS || !vmm__region_is_mapped(region, address)) break;
-    if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_unmap, code, address, size)) continue;
-    if (!second) { /* a passing fault is worth one more try even when the budget is spent */
-      second = true;
-      continue;
+    if (code != VMM_CODE_SUCCESS) presence = vmm__region_presence(region, address);
+    else if (unmap_was_a_lie(region, address)) code = UNMAP_LIE;
+    if (code == VMM_CODE_SUCCESS || presence == VMM__PRESENCE_NOTHING) break;
+    if (presence == VMM__PRESENCE_MAPPED) {
+      if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_unmap, code, address, size)) continue;
+      if (!second) { /* a passing fault is worth one more try even when the budget is spent */
+        second = true;
+        continue;
+      }
     }
     work->attempt = 0;
-    (void)vmm__work_undone(work, code);
-    return vmm__device_lost(device);
+    return vmm__device_lost(device) ? VMM_CODE_SUCCESS : code;
   }
   work->attempt = 0;
-  return true;
+  return VMM_CODE_SUCCESS;
+}
+
+bool vmm__unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+  int code = unmap(region, work, address, size);
+
+  return vmm__work_undone(work, code == UNMAP_LIE ? VMM_CODE_UNKNOWN : code) == VMM_CODE_SUCCESS;
 }
 
 void vmm__quarantine(vmm__region *region, vmm__mapping stuck) {
@@ -53,18 +79,23 @@ void vmm__quarantine(vmm__region *region, vmm__mapping stuck) {
   vmm__device_event(region->device, VMM_EVENT_QUARANTINE, VMM_OP_mem_unmap, 0, 0, stuck.address, stuck.size, 0);
 }
 
+static void unmap_failed(vmm__work *work, int code, const vmm__mapping *mapping) {
+  if (code != UNMAP_LIE) {
+    (void)vmm__work_call_failed(work, VMM_OP_mem_unmap, code, mapping->address, mapping->size);
+    return;
+  }
+  if (work->status == VMM_OK) {
+    work->address = mapping->address;
+    work->size = mapping->size;
+  }
+  (void)vmm__work_fail(work, VMM_ERROR_NOT_CONFIRMED, "the driver reported success, but the memory is still mapped");
+}
+
 vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address) {
   vmm__mapping mapping = *vmm__mappings_find(&region->mappings, address);
-  int failures = work->undo_failures, first = work->undo_code;
-  int code;
-  bool gone;
+  int code = unmap(region, work, mapping.address, mapping.size);
 
-  work->undo_failures = 0; /* should it fail, then it is the step itself that does, not an undo */
-  gone = vmm__unmap(region, work, mapping.address, mapping.size);
-  code = work->undo_code;
-  work->undo_failures = failures;
-  work->undo_code = first;
-  if (gone) {
+  if (code == VMM_CODE_SUCCESS) {
     vmm__lock_acquire(region->lock);
     (void)vmm__mappings_remove(&region->mappings, mapping.address, NULL);
     region->live_bytes -= mapping.size;
@@ -73,7 +104,7 @@ vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, 
     vmm__handle_give(work, mapping.handle);
     return VMM__DECOMMIT_GONE;
   }
-  (void)vmm__work_call_failed(work, VMM_OP_mem_unmap, code, mapping.address, mapping.size);
+  unmap_failed(work, code, &mapping);
   if (vmm__has_access(region, mapping.address)) return VMM__DECOMMIT_KEPT;
   vmm__lock_acquire(region->lock);
   vmm__mappings_find(&region->mappings, address)->state = VMM_MAPPING_QUARANTINED;

@@ -104,8 +104,14 @@ vmm_status vmm__region_add_peer(vmm__region *region, vmm__work *work, int raw_de
 /* One get-access per mapping of the range and device: NOT_CONFIRMED if any is denied. */
 vmm_status vmm__region_confirm(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size);
 
-/* Whether anything is mapped at the address, as far as the driver can be asked; when in doubt, true. */
-bool vmm__region_is_mapped(vmm__region *region, vmm__u64 address);
+/* Whether anything is mapped at the address, as far as the driver can be asked. */
+typedef enum vmm__presence {
+  VMM__PRESENCE_NOTHING = 0,
+  VMM__PRESENCE_MAPPED = 1,
+  VMM__PRESENCE_UNKNOWN = 2 /* the question failed too */
+} vmm__presence;
+
+vmm__presence vmm__region_presence(vmm__region *region, vmm__u64 address);
 
 /* verify=data: a word per granule written and read back. */
 vmm_status vmm__region_verify_data(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size);

@@ -102,11 +102,13 @@ vmm_status vmm__region_open(vmm__region *region, vmm__work *work, vmm__lock *loc
   return VMM_OK;
 }
 
-/* As with a handle's release: after a failure that leaves open whether it was done, INVALID_VALUE says that it was. */
+/* As with a handle's release: after a failure that leaves open whether it was done, INVALID_VALUE says that it was. So it
+ * does after a first INVALID_VALUE, in a later call: the range and its size are ours and nothing is mapped in it, so it can
+ * only be free already, and a pool must not stand for ever because the driver told the same untruth once. */
 static bool give_range_back(vmm__region *region, vmm__work *work) {
   for (;;) {
     int code = vmm__cu_mem_address_free(region->device, region->base, (size_t)region->size);
-    bool done_before = region->free_code != 0 && region->free_code != VMM_CODE_INVALID_VALUE;
+    bool done_before = region->free_code != 0;
 
     if (code == VMM_CODE_SUCCESS || (code == VMM_CODE_INVALID_VALUE && done_before)) return true;
     if (region->free_code == 0) region->free_code = code;

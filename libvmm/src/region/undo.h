@@ -4,8 +4,9 @@
 
 #include "region/region.h"
 
-/* Unmaps one mapping. True if nothing is mapped there afterwards, whatever the call answered (or the device is lost: then
- * it goes with the context). A failure is an undo failure of the work. */
+/* Unmaps what may be mapped there: a needless unmap does no harm (measured), a missing one would. True if nothing is mapped
+ * there afterwards, whatever the call answered (or the device is lost: then it goes with the context). A failure is an
+ * undo failure of the work. */
 bool vmm__unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size);
 
 /* Enters a range that could not be unmapped. There must be room in the table. */
