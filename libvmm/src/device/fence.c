@@ -87,7 +87,7 @@ bool vmm__quiesce_after_not_ready(vmm__work *work) {
   vmm__work wait = *work;
   vmm_status status;
 
-  if (!work->entered || !work->locked) return true; /* backing off is all that can be done */
+  if (!work->relaxed || !work->locked) return true; /* not inside yet: backing off is all that can be done */
   wait.status = VMM_OK;
   wait.attempts_left = 0;
   status = wait_for_work(&wait, device->info.sync_policy == VMM_SYNC_STREAMS || vmm__captures_announced(device));

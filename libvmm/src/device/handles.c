@@ -69,6 +69,10 @@ static vmm_status create(vmm__work *work, vmm__handle *record, vmm__u64 size) {
   record->first_code = 0;
   vmm__lock_acquire(&device->lock);
   twin = take_quarantined(device, record->raw);
+  if (twin != NULL) {
+    device->counters.released_count++;
+    device->counters.released_bytes += twin->size;
+  }
   device->counters.created_count++;
   device->counters.created_bytes += size;
   device->counters.handle_bytes_peak = vmm__max(device->counters.handle_bytes_peak, device->counters.handle_bytes);
@@ -217,7 +221,7 @@ vmm__u64 vmm__handles_trim(vmm__work *work, vmm__u64 keep) {
     vmm__lock_release(&device->lock);
     if (handle == NULL) return done;
     size = handle->size;
-    if (!give_back(work, handle)) return done;
-    done += size;
+    if (give_back(work, handle)) done += size;
+    else if (!vmm__device_lost(device)) return done; /* a lost device must not keep the rest */
   }
 }

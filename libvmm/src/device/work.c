@@ -5,7 +5,12 @@
 
 #include "device/streams.h"
 
-enum { CAPTURE_MODE_RELAXED = 2, RESTORE_ATTEMPTS = 8, FIRST_ROUND_ATTEMPTS = 4, LATER_ROUND_ATTEMPTS = 2 };
+enum {
+  CAPTURE_MODE_RELAXED = 2,
+  RESTORE_ATTEMPTS = 16, /* more than any step gets: the thread is the caller's */
+  FIRST_ROUND_ATTEMPTS = 4,
+  LATER_ROUND_ATTEMPTS = 2
+};
 
 void vmm__work_start(vmm__work *work, vmm_device *device, const char *function, vmm__u64 deadline_ns) {
   memset(work, 0, sizeof *work);
@@ -176,15 +181,16 @@ void vmm__work_next_round(vmm__work *work, bool last) {
   if (!last && work->round_left >= LATER_ROUND_ATTEMPTS) work->round_left = LATER_ROUND_ATTEMPTS - 1;
 }
 
+/* Only in relaxed mode: otherwise a query would invalidate a capture of the calling thread. */
 void vmm__work_probe(vmm__work *work) {
-  if (!vmm__device_lost(work->device)) (void)vmm__cu_event_query(work->device, work->device->sentinel);
+  if (!vmm__device_lost(work->device) && work->relaxed) (void)vmm__cu_event_query(work->device, work->device->sentinel);
   if (vmm__device_lost(work->device)) work->status = VMM_ERROR_DEVICE_LOST;
 }
 
 void vmm__work_measure(vmm__work *work) {
   size_t free_bytes = 0, total_bytes = 0;
 
-  if (!work->entered || vmm__device_lost(work->device)) return;
+  if (!work->relaxed || vmm__device_lost(work->device)) return;
   if (vmm__cu_mem_get_info(work->device, &free_bytes, &total_bytes) != VMM_CODE_SUCCESS) return;
   work->free_bytes = free_bytes;
   work->total_bytes = total_bytes;

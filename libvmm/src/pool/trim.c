@@ -110,7 +110,7 @@ vmm__u64 vmm__pool_trim(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64
 
   if (vmm__work_lock(work) == VMM_OK) {
     vmm__region_recover(&pool->region, work);
-    while (done < want) {
+    while (done < want && pool->region.mappings.count != 0) { /* without mappings it needs no host memory either */
       vmm__u64 step = trim_batch(pool, work, keep, want - done);
       if (step == 0) break;
       done += step;
