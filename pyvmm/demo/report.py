@@ -25,7 +25,7 @@ def _bad(row: dict[str, Any], bounded: bool) -> Text:
 def table(results: list[Result], plan: Plan, times: bool) -> Table:
     """A line per session and one for all of them, arm by arm."""
     title = Text.assemble((f"{plan.key}: ", "bold"), plan.about)
-    out = Table(title=title, title_style="", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
+    out = Table(title=title, title_style="", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     out.add_column("arm", no_wrap=True)
     out.add_column("session")
     for head in ("turns", "growths", "syncs", "NOT_READYs\nseen", "retries", "refused\nrequests"):
@@ -86,9 +86,10 @@ def notes(results: list[Result]) -> list[str]:
     if averted:
         text = " and ".join(f"{one.arm.key} {one.averted} times" for one in averted)
         lines.append(f"{averted[0].plan.key}: no fault fired where the wait before a growth drained the queue: {text}.")
-    lost = [f"{one.arm.key} ({one.plan.key})" for one in results if one.row()["lost"]]
+    lost = [one.arm for one in results if one.row()["lost"]]
     if lost:
-        lines.append(f"the context, or the process, was lost: {', '.join(lost)}.")
+        arms = ", ".join(f"{arm.key} {lost.count(arm)} times" for arm in ARMS if arm in lost)
+        lines.append(f"what touched memory without access lost its context, or its process: {arms}.")
     for plan in PLANS:
         one = find(results, plan, LIBVMM)
         if one is None or plan.bounded:
