@@ -60,6 +60,16 @@ size_t vmm__mappings_lower_bound(const vmm__mappings *table, vmm__u64 address) {
   return low;
 }
 
+static vmm__u64 end_of(const vmm__mapping *entry) { return entry->address + entry->size; }
+
+/* After a change at number i. */
+static void set_prefix(vmm__mappings *table, size_t i) {
+  if (table->prefix > i) table->prefix = i;
+  while (table->prefix < table->count &&
+         (table->prefix == 0 || table->entries[table->prefix].address == end_of(&table->entries[table->prefix - 1])))
+    table->prefix++;
+}
+
 vmm__mapping *vmm__mappings_insert(vmm__mappings *table, vmm__mapping mapping) {
   size_t i = vmm__mappings_lower_bound(table, mapping.address);
 
@@ -67,6 +77,7 @@ vmm__mapping *vmm__mappings_insert(vmm__mappings *table, vmm__mapping mapping) {
   table->entries[i] = mapping;
   table->count++;
   table->bytes += mapping.size;
+  set_prefix(table, i);
   return &table->entries[i];
 }
 
@@ -86,6 +97,7 @@ bool vmm__mappings_remove(vmm__mappings *table, vmm__u64 address, vmm__mapping *
   table->bytes -= entry->size;
   table->count--;
   memmove(entry, entry + 1, (table->count - i) * sizeof *entry);
+  set_prefix(table, i);
   return true;
 }
 
@@ -102,11 +114,25 @@ vmm__u64 vmm__mappings_bytes_in(const vmm__mappings *table, vmm__u64 address, vm
   return bytes;
 }
 
+vmm__u64 vmm__mappings_first_unmapped(const vmm__mappings *table, vmm__u64 address) {
+  size_t i = vmm__mappings_lower_bound(table, address);
+
+  if (i == table->count || table->entries[i].address > address) return address;
+  if (i < table->prefix) i = table->prefix - 1;
+  while (i + 1 < table->count && table->entries[i + 1].address == end_of(&table->entries[i])) i++;
+  return end_of(&table->entries[i]);
+}
+
 vmm__u64 vmm__mappings_lowest_gap(const vmm__mappings *table, vmm__u64 base, vmm__u64 limit_end, vmm__u64 size,
                                   vmm__u64 granularity) {
+  size_t i = vmm__mappings_lower_bound(table, base);
   vmm__u64 start = base;
 
-  for (size_t i = vmm__mappings_lower_bound(table, base); start < limit_end; i++) {
+  if (i == 0 && table->prefix > 1 && table->entries[0].address == base) {
+    i = table->prefix - 1;
+    start = table->entries[i].address; /* up to here there is none */
+  }
+  for (; start < limit_end; i++) {
     const vmm__mapping *entry = i < table->count ? &table->entries[i] : NULL;
     vmm__u64 end = entry == NULL ? limit_end : vmm__min(entry->address, limit_end);
     vmm__u64 offset;
@@ -143,6 +169,13 @@ bool vmm__mappings_check(const vmm__mappings *table, const char **what) {
     end = entry->address + entry->size;
     bytes += entry->size;
   }
+  for (size_t i = 1; i < table->count; i++) {
+    *what = "mappings: the prefix is not those side by side";
+    if ((i < table->prefix || i == table->prefix) &&
+        (table->entries[i].address == end_of(&table->entries[i - 1])) != (i < table->prefix))
+      return false;
+  }
+  if (table->prefix > table->count || (table->prefix == 0) != (table->count == 0)) return false;
   *what = "mappings: the sum of sizes is wrong";
   if (bytes != table->bytes) return false;
   *what = "";

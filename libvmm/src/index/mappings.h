@@ -17,6 +17,7 @@ typedef struct vmm__mappings {
   vmm__mapping *entries;
   size_t count;
   size_t capacity;
+  size_t prefix;  /* entries from the first on that lie side by side: a pool that only grew has no other */
   vmm__u64 bytes; /* sum of the sizes */
 } vmm__mappings;
 
@@ -53,6 +54,8 @@ vmm__u64 vmm__mappings_bytes_in(const vmm__mappings *table, vmm__u64 address, vm
  * there is none. First fit. */
 vmm__u64 vmm__mappings_lowest_gap(const vmm__mappings *table, vmm__u64 base, vmm__u64 limit_end, vmm__u64 size,
                                   vmm__u64 granularity);
+/* The first address at or above `address` that is not mapped. */
+vmm__u64 vmm__mappings_first_unmapped(const vmm__mappings *table, vmm__u64 address);
 /* Unmapped bytes from `address` up to the next mapping or limit_end; 0 if it is mapped or not below limit_end. */
 vmm__u64 vmm__mappings_gap_after(const vmm__mappings *table, vmm__u64 address, vmm__u64 limit_end);
 

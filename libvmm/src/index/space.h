@@ -28,7 +28,7 @@ typedef struct vmm__space {
   vmm__u64 *slots; /* hash of live blocks: hash in the upper 32 bits, record id in the lower; 0 is empty */
   vmm__u64 slot_count;
   unsigned slot_shift;  /* 32-bit hash to slot */
-  vmm__u64 block_limit; /* live blocks the hash has room for */
+  vmm__u64 block_limit; /* live blocks there is room for, see space_reserve.c */
   vmm__u64 total_bytes; /* free and in blocks: read these four freely, write none */
   vmm__u64 block_bytes;
   vmm__u64 requested_bytes;

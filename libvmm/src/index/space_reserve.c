@@ -6,6 +6,8 @@
 #define FIRST_SLOTS_LOG2 10u
 #define MOST_SLOTS_LOG2 31u
 #define RECORDS_PER_OPERATION 2u /* an aligned alloc out of the middle of a range takes two */
+#define RECORDS_PER_BLOCK 2u     /* with the free range behind it */
+#define RECORDS_BESIDES 64u      /* the sentinel, what ready asks for, and free ranges between holes */
 
 struct vmm__space_spare {
   vmm__records_spare records;
@@ -33,14 +35,28 @@ void vmm__space_destroy(vmm__space *space) {
   vmm__space_init(space, &space->memory, space->base, 1ull << space->unit_shift);
 }
 
+static vmm__u64 record_total(const vmm__space *space) {
+  return (vmm__u64)space->records.chunk_count * VMM__RECORDS_PER_CHUNK;
+}
+
+/* Blocks there is room for in the hash, and in the records however fragmented the space becomes: so a number of blocks
+ * that was reached once can be churned for ever without reserving anything. */
+static void set_block_limit(vmm__space *space) {
+  vmm__u64 blocks = vmm__saturating_sub(record_total(space), RECORDS_BESIDES) / RECORDS_PER_BLOCK;
+
+  space->block_limit = vmm__min(space->slot_count / 2, blocks);
+}
+
 vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations) {
-  vmm__u64 records =
-      vmm__saturating_add(VMM__SPACE_READY_RECORDS, vmm__min(operations, 1ull << 40) * RECORDS_PER_OPERATION);
-  vmm__u64 blocks = vmm__saturating_add(space->block_count, vmm__max(operations, 1));
-  uint32_t chunks = vmm__records_needed(&space->records, records);
+  vmm__u64 operate = vmm__min(vmm__max(operations, 1), 1ull << 40);
+  vmm__u64 blocks = space->block_count + operate;
+  vmm__u64 total = blocks * RECORDS_PER_BLOCK + RECORDS_BESIDES;
+  vmm__u64 missing = vmm__saturating_sub(total, record_total(space));
+  vmm__u64 records = VMM__SPACE_READY_RECORDS + operate * RECORDS_PER_OPERATION;
+  uint32_t chunks = vmm__records_needed(&space->records, vmm__max(records, space->records.free_count + missing));
   unsigned slots_log2 = 0;
 
-  if (blocks > space->block_limit) {
+  if (blocks > space->slot_count / 2) {
     slots_log2 = FIRST_SLOTS_LOG2;
     while (slots_log2 < MOST_SLOTS_LOG2 && (1ull << slots_log2) / 2 < blocks) slots_log2++;
   }
@@ -68,6 +84,7 @@ fail:
 
 void vmm__space_spare_adopt(vmm__space *space, vmm__space_spare *spare) {
   vmm__records_adopt(&space->records, &spare->records);
+  set_block_limit(space);
   if (spare->slot_count > space->slot_count) {
     vmm__u64 *old = space->slots;
     vmm__u64 old_count = space->slot_count;
@@ -81,9 +98,9 @@ void vmm__space_spare_adopt(vmm__space *space, vmm__space_spare *spare) {
     space->slots = spare->slots;
     space->slot_count = spare->slot_count;
     space->slot_shift = shift;
-    space->block_limit = spare->slot_count / 2;
     spare->slots = old;
     spare->slot_count = old_count;
+    set_block_limit(space);
   }
 }
 

@@ -53,16 +53,9 @@ static bool next_gap(vmm_pool *pool, vmm__u64 *at, vmm__u64 *room) {
   const vmm__region *region = &pool->region;
   vmm__u64 end = region->base + region->size;
 
-  while (*at < end) {
-    const vmm__mapping *mapping;
-
-    *room = vmm__mappings_gap_after(&region->mappings, *at, end);
-    if (*room != 0) return true;
-    mapping = vmm__mappings_find(&region->mappings, *at);
-    if (mapping == NULL) return false;
-    *at = mapping->address + mapping->size;
-  }
-  return false;
+  *at = vmm__mappings_first_unmapped(&region->mappings, *at);
+  *room = vmm__mappings_gap_after(&region->mappings, *at, end);
+  return *room != 0;
 }
 
 /* A plan for growth ahead of need: the lowest gap that holds it, in pieces that a trim can give back one by one. */

@@ -126,6 +126,7 @@ TEST(mappings_agree_with_a_map_of_granules) {
   enum { GRANULES = 512 };
   uint16_t at[GRANULES] = {0};
   vmm__u64 random = 42;
+  const char *what = "";
   long done = 0;
 
   CHECK_CALL(start());
@@ -153,6 +154,12 @@ TEST(mappings_agree_with_a_map_of_granules) {
       run = at[k] == 0 ? run + 1 : 0;
       if (run < length) continue;
       CHECK_EQ(gap, BASE + (k + 1 - length) * G);
+      break;
+    }
+    if (i % 64 == 0) CHECK(vmm__mappings_check(&table, &what));
+    for (vmm__u64 k = a;; k++) {
+      if (k < GRANULES && at[k] != 0) continue;
+      CHECK_EQ(vmm__mappings_first_unmapped(&table, BASE + a * G + 1), k == a ? BASE + a * G + 1 : BASE + k * G);
       break;
     }
     number = at[a];
@@ -193,6 +200,12 @@ TEST(mappings_check_notices_damage) {
   table.bytes++;
   CHECK(!vmm__mappings_check(&table, &what));
   table.bytes--;
+  table.prefix--;
+  CHECK(!vmm__mappings_check(&table, &what));
+  table.prefix = 3;
+  CHECK(!vmm__mappings_check(&table, &what));
+  table.prefix = 2;
+  CHECK(vmm__mappings_check(&table, &what));
   CHECK_CALL(finish());
 }
 
