@@ -113,17 +113,17 @@ static void table_release(void *data, void *pointer, size_t size) {
 }
 
 static vmm_pool *squeezed;
-static u64 reserve_block;
+static atomic_ullong reserve_block;
 
 static long long pressure(void *data, vmm_device *device, unsigned long long size) {
-  u64 done = 0;
+  u64 done = 0, block;
 
   (void)data;
   (void)device;
   (void)size;
   if (held.count != 0) broke("a pressure callback with a lock held", held.rank[held.count - 1]);
-  if (reserve_block != 0) (void)vmm_pool_free(squeezed, reserve_block, NULL);
-  reserve_block = 0;
+  block = atomic_exchange(&reserve_block, 0);
+  if (block != 0) (void)vmm_pool_free(squeezed, block, NULL);
   (void)vmm_pool_trim(squeezed, 0, 0, &done, NULL);
   return (long long)done;
 }

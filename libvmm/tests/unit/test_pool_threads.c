@@ -54,7 +54,8 @@ static void step(worker *w, u64 *blocks, u64 *sizes, u64 r) {
     blocks[k] = 0;
   }
   if (r % 61 == 0) status = vmm_pool_grow(f->pool, (r >> 16) % MIB + 1, NULL, NULL);
-  if (r % 67 == 0) status = vmm_pool_trim(f->pool, (r >> 16) % (16 * MIB), 0, NULL, NULL);
+  if (r % 71 == 0) (void)vmm_raw_kernel_spin(f->sim, NULL, (r >> 16) % (4 * MS)); /* something to wait for */
+  if (r % 67 == 0) status = vmm_pool_trim(f->pool, (r >> 16) % (16 * MIB), r % 2 ? 0 : MS, NULL, NULL);
   if (r % 131 == 0) status = vmm_device_trim(f->device, 0, NULL, NULL);
   if (r % 257 == 0) status = vmm_pool_check(f->pool, NULL);
   if (r % 61 == 1) {
@@ -71,6 +72,7 @@ static void *work(void *data) {
   u64 blocks[KEPT] = {0}, sizes[KEPT] = {0}, random = w->seed;
   size_t k;
 
+  if (vmm_raw_ctx_set_current(w->f->sim, w->f->context) != VMM_CODE_SUCCESS) w->wrong = true;
   while (real_ms() < w->until && !w->wrong) {
     step(w, blocks, sizes, fixture_random(&random));
     w->steps++;
@@ -101,6 +103,7 @@ static void many_threads(int count, u64 ms, const char *faults, const fixture_op
   }
   CHECK(steps > 100);
   CHECK_CALL(fixture_clear(&f));
+  CHECK_OK(vmm_sim_drain(f.sim));
   CHECK_CALL(fixture_check(&f));
   CHECK_EQ(fixture_stats(f.pool).block_count, 0);
   CHECK_CALL(fixture_compare(&f));
@@ -134,7 +137,7 @@ TEST(sixteen_threads_with_random_faults) {
                           &options));
 }
 
-TEST(threads_make_and_end_pools_while_others_look_addresses_up) {
+TEST(four_threads_with_verification_and_waits) {
   fixture_options options;
 
   fixture_defaults(&options);
@@ -149,8 +152,8 @@ typedef struct seeker {
   fixture *f;
   atomic_ullong address;
   atomic_int stop;
-  u64 looks;
-  bool wrong;
+  atomic_ullong looks;
+  atomic_bool wrong;
 } seeker;
 
 static void *seek(void *data) {
@@ -161,9 +164,9 @@ static void *seek(void *data) {
     vmm_block_info info;
     vmm_status status = vmm_device_find(s->f->device, atomic_load(&s->address), &owner, &info, NULL);
 
-    if (status != VMM_OK && status != VMM_ERROR_UNKNOWN_ADDRESS) s->wrong = true;
-    if ((status == VMM_OK) != (owner != NULL)) s->wrong = true;
-    s->looks++;
+    if (status != VMM_OK && status != VMM_ERROR_UNKNOWN_ADDRESS) atomic_store(&s->wrong, true);
+    if ((status == VMM_OK) != (owner != NULL)) atomic_store(&s->wrong, true);
+    (void)atomic_fetch_add(&s->looks, 1);
   }
   return NULL;
 }
@@ -180,7 +183,7 @@ TEST(a_lookup_by_address_never_meets_a_pool_that_is_gone) {
   s.f = &f;
   for (i = 0; i < 2; i++) CHECK_EQ(pthread_create(&threads[i], NULL, seek, &s), 0);
   options.reservation = 16 * MIB;
-  for (i = 0; i < 300 || (s.looks < 300 && i < 100000); i++) {
+  for (i = 0; i < 300 || (atomic_load(&s.looks) < 300 && i < 100000); i++) {
     vmm_pool *pool = NULL;
     u64 address = 0;
 
@@ -191,7 +194,7 @@ TEST(a_lookup_by_address_never_meets_a_pool_that_is_gone) {
   }
   atomic_store(&s.stop, 1);
   for (i = 0; i < 2; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
-  CHECK(!s.wrong);
+  CHECK(!atomic_load(&s.wrong));
   CHECK_CALL(fixture_close(&f));
 }
 
