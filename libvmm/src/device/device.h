@@ -25,6 +25,7 @@ typedef struct vmm__stream {
   bool known;     /* registered by the caller */
   bool capturing; /* announced */
   bool fenced;    /* forgotten: `event` is recorded and not yet seen done */
+  bool awaited;   /* `event` was recorded by the wait under way; under the structure lock */
 } vmm__stream;
 
 /* Whoever owns an address range on the device: a pool. The list serves lookup by address. */
@@ -77,6 +78,7 @@ struct vmm_device {
   vmm_pressure_callback pressure;
   void *pressure_data;
   unsigned pressure_running;
+  unsigned queueing; /* threads that queue work of the library's on a stream of the caller's now */
 
   _Atomic(vmm__u64) reserved_bytes;
   atomic_int lost; /* 0, or the code that told */

@@ -34,31 +34,25 @@ undo:
   return work->status;
 }
 
-static bool is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
-
-/* Fences on the registered streams that are not being captured, all recorded first, then waited for. The legacy stream
- * only while no capture is announced: recording on it draws in every blocking stream. */
+/* Fences on the legacy stream and the registered ones, but for those that take part in a capture: all recorded first, then
+ * waited for. */
 static vmm_status wait_streams(vmm__work *work) {
   vmm_device *device = work->device;
-  bool announced = vmm__captures_announced(device);
+  bool legacy = false;
   vmm__stream *entry;
 
   vmm__streams_sweep(work);
   for (entry = device->streams; entry != NULL; entry = entry->next) {
     vmm__stream_view view = vmm__stream_look(device, entry);
 
-    if (view.fenceable && !(announced && is_legacy(view.stream)))
-      CU_CHECK(work, 0, 0, event_record, (device, entry->event, view.stream));
+    entry->awaited = view.fenced;
+    if (view.fenceable && vmm__stream_record(work, entry->event, view.stream, &entry->awaited) != VMM_OK)
+      return work->status;
   }
-  if (!announced) CU_CHECK(work, 0, 0, event_record, (device, device->stream_event, NULL));
-  for (entry = device->streams; entry != NULL; entry = entry->next) {
-    vmm__stream_view view = vmm__stream_look(device, entry);
-
-    if ((view.fenceable || view.fenced) && vmm__fence_wait(work, entry->event) != VMM_OK) return work->status;
-  }
-  if (!announced) return vmm__fence_wait(work, device->stream_event);
-undo:
-  return work->status;
+  if (vmm__stream_record(work, device->stream_event, NULL, &legacy) != VMM_OK) return work->status;
+  for (entry = device->streams; entry != NULL; entry = entry->next)
+    if (entry->awaited && vmm__fence_wait(work, entry->event) != VMM_OK) return work->status;
+  return legacy ? vmm__fence_wait(work, device->stream_event) : VMM_OK;
 }
 
 static vmm_status wait_for_work(vmm__work *work, bool streams_only) {
@@ -97,18 +91,15 @@ bool vmm__quiesce_after_not_ready(vmm__work *work) {
 
 vmm_status vmm__fence_record(vmm__work *work, void *event, void *home_stream) {
   vmm_device *device = work->device;
+  bool recorded = true;
 
-  if (!vmm__captures_announced(device)) {
-    if (device->info.context_fence) CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, event));
-    else CU_CHECK(work, 0, 0, event_record, (device, event, home_stream));
-    return VMM_OK;
-  }
-  if (is_legacy(home_stream) || vmm__stream_capturing(device, home_stream))
+  if (device->info.context_fence && !vmm__captures_announced(device))
+    CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, event));
+  else if (vmm__stream_record(work, event, home_stream, &recorded) == VMM_OK && !recorded)
     return vmm__work_fail(
         work, VMM_ERROR_CAPTURE,
         "work on the memory cannot be waited for while a capture is announced: the home stream is the "
-        "legacy stream or the one being captured");
-  CU_CHECK(work, 0, 0, event_record, (device, event, home_stream));
+        "legacy stream or takes part in a capture");
 undo:
   return work->status;
 }

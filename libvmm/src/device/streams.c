@@ -3,11 +3,12 @@
  * under the device lock. */
 #include "device/streams.h"
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/status.h"
 
-enum { PER_THREAD_STREAM = 2 };
+enum { PER_THREAD_STREAM = 2, QUEUEING_POLL_NS = 10000 };
 
 static bool is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
 
@@ -21,17 +22,6 @@ static vmm__stream *find(vmm_device *device, const void *stream) {
   return NULL;
 }
 
-bool vmm__stream_capturing(vmm_device *device, void *stream) {
-  vmm__stream *entry;
-  bool capturing;
-
-  vmm__lock_acquire(&device->lock);
-  entry = find(device, stream);
-  capturing = entry != NULL && entry->capturing;
-  vmm__lock_release(&device->lock);
-  return capturing;
-}
-
 bool vmm__captures_announced(vmm_device *device) {
   bool announced;
 
@@ -39,6 +29,65 @@ bool vmm__captures_announced(vmm_device *device) {
   announced = device->counters.capture_count != 0;
   vmm__lock_release(&device->lock);
   return announced;
+}
+
+/* Whether work on the stream would touch an announced capture, as far as the library was told: the legacy stream would
+ * touch that of any blocking stream. Under the device lock. */
+static bool told_captured(vmm_device *device, const void *stream) {
+  const vmm__stream *entry;
+
+  if (device->counters.capture_count == 0) return false;
+  if (is_legacy(stream)) return true;
+  entry = find(device, stream);
+  return entry != NULL && entry->capturing;
+}
+
+/* The same, and while a capture is announced the driver is asked too: a stream that waits for an event of a capture takes
+ * part in it, without a word to the library. */
+static vmm_status find_captured(vmm__work *work, void *stream, bool *captured) {
+  vmm_device *device = work->device;
+  int status = 0;
+
+  vmm__lock_acquire(&device->lock);
+  *captured = told_captured(device, stream);
+  vmm__lock_release(&device->lock);
+  if (*captured || !vmm__captures_announced(device)) return VMM_OK;
+  *captured = true;
+  CU_CHECK(work, 0, 0, stream_is_capturing, (device, stream, &status));
+  *captured = status != 0;
+undo:
+  return work->status;
+}
+
+vmm_status vmm__stream_record(vmm__work *work, void *event, void *stream, bool *recorded) {
+  bool captured;
+
+  *recorded = false;
+  if (find_captured(work, stream, &captured) != VMM_OK || captured) return work->status;
+  CU_CHECK(work, 0, 0, event_record, (work->device, event, stream));
+  /* Drawn in between question and record: then the event has joined the capture. */
+  if (find_captured(work, stream, &captured) == VMM_OK) *recorded = !captured;
+undo:
+  return work->status;
+}
+
+vmm_status vmm__stream_use(vmm__work *work, void *stream) {
+  vmm_device *device = work->device;
+  bool captured;
+
+  vmm__lock_acquire(&device->lock);
+  device->queueing++;
+  vmm__lock_release(&device->lock);
+  if (find_captured(work, stream, &captured) == VMM_OK && captured)
+    (void)vmm__work_fail(work, VMM_ERROR_CAPTURE, "work on the stream would join or invalidate an announced capture");
+  if (work->status != VMM_OK) vmm__stream_unuse(device);
+  return work->status;
+}
+
+void vmm__stream_unuse(vmm_device *device) {
+  vmm__lock_acquire(&device->lock);
+  device->queueing--;
+  vmm__lock_release(&device->lock);
 }
 
 /* ---- the list: under the structure lock ---- */
@@ -126,6 +175,25 @@ undo:
   return vmm__work_finish(&work, error);
 }
 
+/* The driver's word, while a capture is announced. No answer: not that we know. */
+static bool drawn_in(vmm__work *work, void *stream) {
+  int status = 0;
+
+  if (vmm__device_lost(work->device) || is_legacy(stream) || !vmm__captures_announced(work->device)) return false;
+  return CU_UNDO(work, stream_is_capturing, (work->device, stream, &status)) == VMM_CODE_SUCCESS && status != 0;
+}
+
+/* The last fence of a stream that is forgotten, or a context-wide one in its place. The legacy stream needs none: it stays,
+ * and each wait fences it. */
+static bool record_last(vmm__work *work, vmm__stream *entry) {
+  vmm_device *device = work->device;
+
+  if (vmm__device_lost(device) || is_legacy(entry->stream)) return false;
+  if (CU_UNDO(work, event_record, (device, entry->event, entry->stream)) == VMM_CODE_SUCCESS) return true;
+  if (vmm__device_lost(device) || !device->info.context_fence || vmm__captures_announced(device)) return false;
+  return CU_UNDO(work, ctx_record_event, (device, device->context, entry->event)) == VMM_CODE_SUCCESS;
+}
+
 vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error *error) {
   vmm__work work;
   vmm__stream *entry;
@@ -144,9 +212,11 @@ vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error 
   vmm__lock_release(&device->lock);
   if (work.status != VMM_OK) return vmm__work_finish(&work, error);
 
-  recorded = !vmm__device_lost(device) && CU_UNDO(&work, event_record, (device, entry->event, stream)) == 0;
-  if (!recorded && !vmm__device_lost(device) && device->info.context_fence && !vmm__captures_announced(device))
-    recorded = CU_UNDO(&work, ctx_record_event, (device, device->context, entry->event)) == 0;
+  if (drawn_in(&work, stream)) {
+    (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream takes part in an announced capture");
+    return vmm__work_finish(&work, error);
+  }
+  recorded = record_last(&work, entry);
   vmm__lock_acquire(&device->lock);
   entry->known = false;
   entry->stream = NULL;
@@ -155,6 +225,33 @@ vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error 
   vmm__lock_release(&device->lock);
   if (!recorded) discard(&work, entry);
   return vmm__work_finish(&work, error);
+}
+
+/* Under the device lock. False if no capture of the stream is announced. */
+static bool end_capture(vmm_device *device, const void *stream) {
+  vmm__stream *entry = find(device, stream);
+
+  if (entry == NULL || !entry->capturing) return false;
+  entry->capturing = false;
+  count_streams(device, 0, -1);
+  return true;
+}
+
+/* Threads that asked before the capture was announced may still be queueing. If they do not end in time (real time:
+ * threads are waited for, not the GPU) the announcement is taken back: false. */
+static bool wait_for_queueing(vmm_device *device, void *stream) {
+  vmm__u64 start = vmm__clock_now();
+
+  for (;;) {
+    bool done, late = vmm__clock_now() - start >= device->deadline_ns;
+
+    vmm__lock_acquire(&device->lock);
+    done = device->queueing == 0;
+    if (!done && late) (void)end_capture(device, stream);
+    vmm__lock_release(&device->lock);
+    if (done || late) return done;
+    vmm__clock_wait(QUEUEING_POLL_NS);
+  }
 }
 
 vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error *error) {
@@ -171,7 +268,8 @@ vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error 
     (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
     return vmm__work_finish(&work, error);
   }
-  /* The structure lock is what a growth holds: once it is had, no context-wide call is under way. */
+  /* The structure lock is what a growth holds: once it is had, no context-wide call is under way. Scrubs queue without it
+   * and are waited for below. */
   if (!vmm__lock_acquire_within(&device->structure, vmm__work_time_left(&work))) {
     (void)vmm__work_fail(&work, VMM_ERROR_TIMEOUT, "a growth or trim on the device lasted beyond the deadline");
   } else {
@@ -192,6 +290,9 @@ vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error 
       count_streams(device, 0, 1);
     }
     vmm__lock_release(&device->lock);
+    vmm__work_unlock(&work);
+    if (work.status == VMM_OK && !wait_for_queueing(device, stream))
+      (void)vmm__work_fail(&work, VMM_ERROR_TIMEOUT, "a scrub that another thread queues lasted beyond the deadline");
   }
   status = vmm__work_finish(&work, error);
   vmm__memory_release(&device->memory, fresh, 1, sizeof *fresh);
@@ -201,19 +302,13 @@ vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error 
 /* Takes no structure lock: a driver call that blocks in a growth must not hold up the end of a capture. An entry that
  * nothing names any more is swept by the next quiesce. */
 vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm_error *error) {
-  vmm__stream *entry;
   bool found;
 
   if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_capture_end");
   if (device == NULL || (how != VMM_CAPTURE_COMMITTED && how != VMM_CAPTURE_ABORTED))
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: device is NULL, or `how` is unknown");
   vmm__lock_acquire(&device->lock);
-  entry = find(device, stream);
-  found = entry != NULL && entry->capturing;
-  if (found) {
-    entry->capturing = false;
-    count_streams(device, 0, -1);
-  }
+  found = end_capture(device, stream);
   vmm__lock_release(&device->lock);
   if (found) return VMM_OK;
   return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: no capture of this stream is announced");

@@ -25,9 +25,17 @@ vmm_status vmm__fence_record(vmm__work *work, void *event, void *home_stream);
 /* Polls an event until it is done: VMM_OK, TIMEOUT or what the query answered (recorded in the work). */
 vmm_status vmm__fence_wait(vmm__work *work, void *event);
 
-/* Whether the stream is one whose capture was announced. */
-bool vmm__stream_capturing(vmm_device *device, void *stream);
 bool vmm__captures_announced(vmm_device *device);
+
+/* Records an event on a stream of the caller's, unless that could touch an announced capture: the stream is captured, or
+ * was drawn into a capture by an event, or is the legacy stream. *recorded says whether it is a fence now; an event that is
+ * none must not be queried. Needs the structure lock and the context. */
+vmm_status vmm__stream_record(vmm__work *work, void *event, void *stream, bool *recorded);
+
+/* Around a call that queues work on a stream of the caller's without the structure lock: no capture is announced between
+ * the two. CAPTURE if the work would touch an announced one; then there is nothing to end. Needs the context. */
+vmm_status vmm__stream_use(vmm__work *work, void *stream);
+void vmm__stream_unuse(vmm_device *device);
 
 /* What an entry of the list says now. */
 typedef struct vmm__stream_view {

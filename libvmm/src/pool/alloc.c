@@ -59,7 +59,6 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
       vmm__pool_scrub(pool, &work, placed, request->size) != VMM_OK) {
     vmm__lock_acquire(&pool->lock);
     (void)vmm__space_free(&pool->space, placed, NULL);
-    pool->ordered_frees++; /* the fill may be queued all the same */
     pool->counters.alloc_count--;
     pool->counters.alloc_bytes -= request->size;
     vmm__lock_release(&pool->lock);
@@ -164,15 +163,23 @@ vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address, vmm_er
   return free_block(pool, address, false, "vmm_pool_free_idle", error);
 }
 
-vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size) {
-  vmm_device *device = pool->device;
+static vmm_status fill(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+  CU_CHECK(work, address, size, memset_d8_async, (pool->device, address, 0, (size_t)size, pool->home_stream));
+undo:
+  return work->status;
+}
 
-  if (vmm__stream_capturing(device, pool->home_stream))
-    return vmm__work_fail(work, VMM_ERROR_CAPTURE, "the home stream is being captured; a scrub would join the graph");
+vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size) {
   vmm__work_unlock(work);
   if (vmm__work_enter(work) != VMM_OK) return work->status;
-  CU_CHECK(work, address, size, memset_d8_async, (device, address, 0, (size_t)size, pool->home_stream));
-undo:
+  if (vmm__stream_use(work, pool->home_stream) == VMM_OK) {
+    (void)fill(pool, work, address, size);
+    vmm__stream_unuse(pool->device);
+    /* Whatever it answered the fill may be queued, and a caller who vouches for a block vouches for their own work only. */
+    vmm__lock_acquire(&pool->lock);
+    pool->ordered_frees++;
+    vmm__lock_release(&pool->lock);
+  }
   vmm__work_leave(work);
   return work->status;
 }

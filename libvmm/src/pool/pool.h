@@ -26,7 +26,7 @@ struct vmm_pool {
   vmm__u64 limit;
   vmm__u64 held_bytes; /* free bytes that a growth in progress took out of the index */
   vmm__u64 promised;   /* records set aside for adds that growths and trims in progress may have to make */
-  vmm__u64 ordered_frees, fenced_frees; /* frees by stream order, and how many of them a fence was seen to cover */
+  vmm__u64 ordered_frees, fenced_frees; /* frees by stream order and scrubs, and how many a fence was seen to cover */
   bool closing;                         /* a destroy is under way: nothing is allocated */
 
   /* constant */
