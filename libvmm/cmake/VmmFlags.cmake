@@ -13,7 +13,7 @@ if(VMM_SANITIZE)
   set(VMM_INSTRUMENT -fsanitize=${VMM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
 endif()
 if(VMM_COVERAGE)
-  list(APPEND VMM_INSTRUMENT --coverage)
+  list(APPEND VMM_INSTRUMENT --coverage -fprofile-update=atomic)
 endif()
 
 # Each flag is asked for once and used where the compiler and the linker know it.
