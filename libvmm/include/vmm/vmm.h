@@ -308,10 +308,11 @@ typedef struct vmm_pool_options {
   unsigned long long limit;       /* bytes this pool may commit; 0: none */
   unsigned long long mapping_min; /* smallest mapping a growth makes; 0: 2 MiB (rounded up to the granularity) */
   unsigned long long mapping_max; /* largest one made ahead of need; 0: 128 MiB. A larger request gets one mapping */
-  void *home_stream;              /* what alloc and free are ordered on; 0: the legacy default stream */
-  int verify;                     /* vmm_verify */
-  int scrub;                      /* 1: every block is filled with zero bytes on the home stream before it is given */
-  const int *peers;               /* ordinals of devices that get read/write access, besides the owner */
+  void *home_stream; /* what alloc and free are ordered on; 0: the legacy default stream. It must outlive the
+                                       pool; not 2, the per-thread one */
+  int verify;        /* vmm_verify */
+  int scrub;         /* 1: every block is filled with zero bytes on the home stream before it is given */
+  const int *peers;  /* ordinals of devices that get read/write access, besides the owner */
   size_t peer_count;
 } vmm_pool_options;
 

@@ -47,8 +47,10 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
   vmm__work work;
 
   vmm__work_start(&work, pool->device, function, request->deadline_ns);
-  if (placed == 0 && vmm__device_lost(pool->device)) {
-    (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
+  if (placed == 0 && vmm__device_lost(pool->device)) (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
+  else if (placed == 0) placed = vmm__pool_place_with_records(pool, &work, request);
+  if (work.status != VMM_OK) {
+    placed = 0;
   } else if (placed == 0 && (request->flags & VMM_REQUEST_NO_GROWTH) != 0) {
     work.size = request->size;
     (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_DEVICE_MEMORY, "nothing idle fits, and the request forbids growth");

@@ -28,6 +28,10 @@ static vmm_status check_options(vmm_pool_options *options, vmm_error *error) {
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.verify is unknown");
   if (options->scrub != 0 && options->scrub != 1)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.scrub is neither 0 nor 1");
+  if (options->home_stream == (void *)(size_t)2)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
+                     "vmm_pool_options.home_stream is the per-thread default stream: another stream in every thread, "
+                     "which orders nothing between them");
   if (options->peer_count != 0 && options->peers == NULL)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.peers is NULL");
   if (options->reservation != 0 && options->initial > options->reservation)

@@ -30,6 +30,20 @@ vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds) {
   }
 }
 
+vmm__u64 vmm__pool_place_with_records(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  vmm__u64 placed = 0;
+  bool short_of_them;
+
+  vmm__lock_acquire(&pool->lock);
+  short_of_them = vmm__space_short(&pool->space, pool->promised + OPERATIONS) != 0;
+  vmm__lock_release(&pool->lock);
+  if (!short_of_them || vmm__pool_promise(pool, work, 0) != VMM_OK) return 0;
+  vmm__lock_acquire(&pool->lock);
+  placed = vmm__pool_place(pool, request);
+  vmm__lock_release(&pool->lock);
+  return placed;
+}
+
 void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work) {
   vmm__lock_acquire(&pool->lock);
   pool->counters.retry_count += work->retries;
@@ -109,8 +123,10 @@ static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_req
   if (!planned) return work->status;
   if (work->rounds != 0 && request != NULL) plan.size = plan.piece = plan.need; /* memory is short: no head-room */
   while (attempt(pool, work, &plan, request, placed) != VMM_OK) {
-    /* Where an undo step failed the range is quarantined: another place must be planned. */
-    bool again = work->status == VMM_ERROR_OUT_OF_DEVICE_MEMORY && work->undo_failures == 0 && plan.piece >= plan.size;
+    /* LIMIT is the device's: the plan saw to the pool's. Where an undo step failed the range is quarantined: another place
+     * must be planned. */
+    bool tight = work->status == VMM_ERROR_OUT_OF_DEVICE_MEMORY || work->status == VMM_ERROR_LIMIT;
+    bool again = tight && work->undo_failures == 0 && plan.piece >= plan.size;
     vmm__u64 smaller = again ? vmm__growth_smaller(plan.size, plan.need, pool->region.granularity) : 0;
 
     if (smaller == 0) {
@@ -147,6 +163,30 @@ static bool is_closing(vmm_pool *pool) {
   return closing;
 }
 
+/* What no growth can ever serve is refused before anything idle is given back for it. */
+static vmm_status refuse_hopeless(vmm_pool *pool, vmm__work *work, vmm__u64 bytes) {
+  vmm__u64 limit, device_limit, end;
+
+  work->size = bytes;
+  if (!vmm__round_up(bytes, pool->region.granularity, &bytes) || !vmm__add(pool->region.base, bytes, &end))
+    return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "the size is too large to round up");
+  if (bytes > pool->region.size)
+    return vmm__work_fail(work, VMM_ERROR_OUT_OF_ADDRESS_SPACE,
+                          "the size, in whole granules, exceeds the pool's reservation");
+  vmm__lock_acquire(&pool->lock);
+  limit = pool->limit;
+  vmm__lock_release(&pool->lock);
+  vmm__lock_acquire(&pool->device->lock);
+  device_limit = pool->device->limit;
+  vmm__lock_release(&pool->device->lock);
+  if (limit != 0 && bytes > limit)
+    return vmm__work_fail(work, VMM_ERROR_LIMIT, "the size, in whole granules, exceeds the pool's limit");
+  if (device_limit != 0 && bytes > device_limit)
+    return vmm__work_fail(work, VMM_ERROR_LIMIT, "the size, in whole granules, exceeds the device's limit");
+  work->size = 0;
+  return VMM_OK;
+}
+
 /* The rounds. `request` NULL: growth ahead of need, of `ahead` bytes. */
 static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead,
                        vmm__u64 *placed, vmm__u64 *grown) {
@@ -154,6 +194,7 @@ static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   vmm__u64 need = request != NULL ? request->size : ahead;
 
   if (vmm__in_pressure()) return vmm__work_fail(work, VMM_ERROR_BUSY, "inside a pressure callback nothing may grow");
+  if (refuse_hopeless(pool, work, need) != VMM_OK) return work->status;
   for (;;) {
     if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
     if (vmm__work_lock(work) == VMM_OK) {

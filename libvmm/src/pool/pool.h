@@ -56,6 +56,10 @@ vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request);
 vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds);
 static inline void vmm__pool_fulfil(vmm_pool *pool, vmm__u64 adds) { pool->promised -= adds; }
 
+/* Place may have found memory but no records. Those need host memory, not growth: once more with them. 0 if they were not
+ * short, if there is no host memory (then the work says so), or if nothing fits. No lock held. */
+vmm__u64 vmm__pool_place_with_records(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request);
+
 /* The miss: grows until the request is placed, with the memory ladder. *address is 0 on failure. */
 vmm_status vmm__pool_grow_for(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 *address);
 
