@@ -33,8 +33,9 @@ typedef struct vmm__client {
   struct vmm__client *next;
   vmm__u64 base, size;
   void *owner;
-  unsigned pins;                                     /* lookups that look at the owner now */
-  bool (*end_abandoned)(struct vmm__client *client); /* an owner that nobody can name any more: true if it is ended */
+  unsigned pins; /* lookups that look at the owner now */
+  /* An owner that nobody can name any more: true if it is ended; tries until `deadline`. */
+  bool (*end_abandoned)(struct vmm__client *client, vmm__u64 deadline);
 } vmm__client;
 
 typedef struct vmm__device_counters {

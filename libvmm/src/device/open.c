@@ -303,7 +303,7 @@ static void unregister(const vmm_device *device) {
 }
 
 /* Owners whose making failed, and whose end failed too, get another chance. */
-static void end_abandoned(vmm_device *device) {
+static void end_abandoned(vmm_device *device, vmm__u64 deadline) {
   for (;;) {
     vmm__client *client;
 
@@ -311,7 +311,7 @@ static void end_abandoned(vmm_device *device) {
     for (client = device->clients; client != NULL && client->end_abandoned == NULL; client = client->next) {
     }
     vmm__lock_release(&device->lock);
-    if (client == NULL || !client->end_abandoned(client)) return;
+    if (client == NULL || !client->end_abandoned(client, deadline)) return;
   }
 }
 
@@ -323,8 +323,8 @@ vmm_status vmm_device_close(vmm_device *device, vmm_error *error) {
   if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_close");
   if (device == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_close: device is NULL");
   vmm__lock_acquire(&registry_lock);
-  if (device->count == 1) end_abandoned(device);
   vmm__work_start(&work, device, "vmm_device_close", 0);
+  if (device->count == 1) end_abandoned(device, work.deadline);
   work.round_left = work.attempts_left;
   work.teardown = vmm__device_lost(device);
   vmm__lock_acquire(&device->lock);

@@ -103,12 +103,13 @@ vmm_status vmm_pool_destroy(vmm_pool *pool, int mode, vmm_error *error) {
   return vmm__work_finish(&work, error);
 }
 
-static bool end_abandoned(vmm__client *client) {
+static bool end_abandoned(vmm__client *client, vmm__u64 deadline) {
   vmm_pool *pool = client->owner;
   vmm__work work;
   bool done;
 
   vmm__work_start(&work, pool->device, "vmm_device_close", 0);
+  work.deadline = deadline;
   work.round_left = work.attempts_left;
   done = end(pool, &work, VMM_DESTROY_FORCED) == VMM_OK;
   if (done) end_struct(pool, &work);
@@ -119,7 +120,7 @@ static bool end_abandoned(vmm__client *client) {
 vmm_status vmm__pool_abandon(vmm_pool *pool, vmm__work *work) {
   vmm_device *device = pool->device;
 
-  if (end_abandoned(&pool->client)) return work->status;
+  if (end_abandoned(&pool->client, work->deadline)) return work->status;
   (void)vmm__work_undone(work, VMM_CODE_UNKNOWN);
   vmm__lock_acquire(&device->lock);
   pool->client.end_abandoned = end_abandoned;

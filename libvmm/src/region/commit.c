@@ -67,17 +67,20 @@ void vmm__commit_release(vmm__region *region, vmm__commit *commit) {
 
 /* ---- the steps ---- */
 
-/* A map that answers an error may have been made. After NOT_READY that counts as done; after anything else it is left to
- * the undo. */
+/* A map that answers an error may have been made. After NOT_READY that counts as done if it is known; else it is left to the
+ * undo, which unmaps unless nothing is known to be there. */
 static vmm_status map_piece(vmm__region *region, vmm__work *work, vmm__piece *piece) {
   vmm_device *device = region->device;
 
   for (;;) {
+    vmm__presence presence = VMM__PRESENCE_MAPPED;
     int code = vmm__cu_mem_map(device, piece->address, (size_t)piece->size, 0, piece->handle->raw, 0);
 
-    piece->mapped = code == VMM_CODE_SUCCESS || vmm__region_presence(region, piece->address) != VMM__PRESENCE_NOTHING;
-    if (code == VMM_CODE_SUCCESS || (code == VMM_CODE_NOT_READY && piece->mapped)) break;
-    if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_map, code, piece->address, piece->size))
+    if (code != VMM_CODE_SUCCESS) presence = vmm__region_presence(region, piece->address);
+    piece->mapped = presence != VMM__PRESENCE_NOTHING;
+    if (code == VMM_CODE_SUCCESS || (code == VMM_CODE_NOT_READY && presence == VMM__PRESENCE_MAPPED)) break;
+    if (code == VMM_CODE_NOT_READY && presence == VMM__PRESENCE_NOTHING &&
+        vmm__work_again(work, VMM_OP_mem_map, code, piece->address, piece->size))
       continue;
     return vmm__work_call_failed(work, VMM_OP_mem_map, code, piece->address, piece->size);
   }

@@ -161,6 +161,7 @@ static void release_quarantined(vmm__region *region, vmm__work *work, vmm__u64 f
     vmm__lock_release(region->lock);
     vmm__device_event(region->device, VMM_EVENT_RECOVERED, VMM_OP_mem_unmap, 0, 0, mapping.address, mapping.size, 0);
     vmm__handle_give(work, mapping.handle);
+    work->gave_back += mapping.size;
   }
 }
 
@@ -187,4 +188,5 @@ void vmm__region_recover(vmm__region *region, vmm__work *work) {
     release_quarantined(region, &again, from, to);
     i = vmm__mappings_lower_bound(&region->mappings, to);
   }
+  work->gave_back = again.gave_back;
 }
