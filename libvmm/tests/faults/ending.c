@@ -63,7 +63,7 @@ void promises_again(world *w, run *r) {
     check_lost(w, r);
     return;
   }
-  if (r->status == VMM_OK || gone) return;
+  if (r->status == VMM_OK || gone || deceived(r)) return;
   /* What a failed creation left behind for nobody may be the very memory that is short. */
   if (w->s->prepare != NULL && w->s->full && !w->s->idle) (void)vmm_fault_release_orphans(w->driver);
   memset(&error, 0, sizeof error);
@@ -187,6 +187,7 @@ void promises_end(world *w, run *r) {
   size_t count = 0;
   state now;
 
+  if (deceived(r)) return; /* what it does not know of may keep the pool from being ended */
   if (is_sticky(r) && r->s->what == OPEN) (void)vmm_fault_clear(w->driver);
   end_capture(w, r);
   close_all(w, r);

@@ -20,7 +20,9 @@
 
 typedef unsigned long long u64;
 
-enum { MAX_BLOCKS = 12, MAX_CALLS = 4096, NO_FAULT = -3, HOST_MEMORY = -2 };
+#define DEADLINE_NS 100000000ull /* of a device under test, on the driver's clock; over CUDA half of it */
+
+enum { MAX_BLOCKS = 12, MAX_CALLS = 1024, NO_FAULT = -3, HOST_MEMORY = -2 };
 
 /* One fault. `op` is a vmm_op, HOST_MEMORY (an allocation of the library's fails) or NO_FAULT. */
 typedef struct fault {
@@ -111,7 +113,7 @@ typedef struct run {
 
 /* How all runs are made. */
 typedef struct settings {
-  bool cuda, verbose, sample, singles;
+  bool cuda, verbose, sample, singles; /* the last: no second fault */
   const char *kernels, *only, *key;
   int jobs;
 } settings;
@@ -144,6 +146,7 @@ void broken(run *r, const char *format, ...) __attribute__((format(printf, 2, 3)
 void apart(run *r); /* a promise that cannot hold here: docs/faults.md says why */
 
 /* promises.c, ending.c */
+bool deceived(const run *r);
 void promises_after(world *w, run *r);
 void check_misuse(world *w, run *r, u64 known); /* without the first `known` entries */
 void promises_again(world *w, run *r);

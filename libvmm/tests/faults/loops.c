@@ -9,13 +9,30 @@
 enum { MAX_POINTS = 512, RETRY_LIMIT = 10 };
 
 static const int codes[] = {2, 600, 1, 801, 999, 700, 4242};
-static const int first_codes[] = {999, 600}; /* of the first fault in a pair */
-static const int second_codes[] = {1, 600, 999, 700};
+
+/* Of the pairs: how the first fails, and how what is called after it does. */
+typedef struct manner {
+  int code, phase;
+  u64 times;
+} manner;
+
+static const manner firsts[] = {
+    {999, VMM_FAULT_BEFORE, 1}, {999, VMM_FAULT_BEFORE, VMM_FAULT_FOR_EVER},
+    {999, VMM_FAULT_AFTER, 1},  {999, VMM_FAULT_AFTER, VMM_FAULT_FOR_EVER},
+    {600, VMM_FAULT_BEFORE, 1}, {600, VMM_FAULT_BEFORE, VMM_FAULT_FOR_EVER},
+};
+static const manner seconds[] = {
+    {999, VMM_FAULT_BEFORE, 1}, {999, VMM_FAULT_BEFORE, VMM_FAULT_FOR_EVER},
+    {999, VMM_FAULT_AFTER, 1},  {999, VMM_FAULT_AFTER, VMM_FAULT_FOR_EVER},
+    {1, VMM_FAULT_BEFORE, 1},   {1, VMM_FAULT_BEFORE, VMM_FAULT_FOR_EVER},
+    {1, VMM_FAULT_AFTER, 1},    {600, VMM_FAULT_BEFORE, 1},
+    {600, VMM_FAULT_AFTER, 1},  {700, VMM_FAULT_BEFORE, 1},
+};
 
 enum {
   CODES = sizeof codes / sizeof codes[0],
-  FIRST = sizeof first_codes / sizeof first_codes[0],
-  SECOND = sizeof second_codes / sizeof second_codes[0]
+  FIRSTS = sizeof firsts / sizeof firsts[0],
+  SECONDS = sizeof seconds / sizeof seconds[0]
 };
 
 typedef struct point {
@@ -104,22 +121,18 @@ static size_t later_points(const run *r, point *points) {
 static void pairs(loop *l, const run *first) {
   point points[MAX_POINTS];
   fault one = first->fault[0];
-  size_t count_of = later_points(first, points), i, c;
-  int phase, ever;
+  size_t count_of = later_points(first, points), i, k;
   run r;
 
   for (i = 0; i < count_of; i++)
-    for (c = 0; c < SECOND; c++)
-      for (phase = VMM_FAULT_BEFORE; phase <= VMM_FAULT_AFTER; phase++)
-        for (ever = 0; ever < 2; ever++) {
-          fault two = {points[i].op, second_codes[c], phase, points[i].occurrence, ever ? VMM_FAULT_FOR_EVER : 1,
-                       false};
+    for (k = 0; k < SECONDS; k++) {
+      fault two = {points[i].op, seconds[k].code, seconds[k].phase, points[i].occurrence, seconds[k].times, false};
 
-          start(l, &r, one, two);
-          if (!chosen(&r, 4)) continue;
-          make(l, &r);
-          count(l, &r, false);
-        }
+      start(l, &r, one, two);
+      if (!chosen(&r, 4)) continue;
+      make(l, &r);
+      count(l, &r, false);
+    }
 }
 
 /* ---- the first fault ---- */
@@ -129,9 +142,8 @@ static bool wants_pairs(const fault *f) {
 
   if (global.cuda || global.singles) return false;
   if (f->op == HOST_MEMORY) return true;
-  if (f->sticky || f->phase > VMM_FAULT_AFTER || (f->times != 1 && f->times != VMM_FAULT_FOR_EVER)) return false;
-  for (i = 0; i < FIRST; i++)
-    if (f->code == first_codes[i]) return true;
+  for (i = 0; i < FIRSTS && !f->sticky; i++)
+    if (f->code == firsts[i].code && f->phase == firsts[i].phase && f->times == firsts[i].times) return true;
   return false;
 }
 

@@ -136,7 +136,7 @@ void world_device_options(world *w, vmm_device_options *options) {
   options->sync_policy = w->s->policy != 0 ? w->s->policy : VMM_SYNC_ON_DEMAND;
   options->idle_limit = w->s->idle ? 16 * w->granule : 0;
   options->host_memory = &w->host.table;
-  if (global.cuda) options->deadline_ns = 50000000;
+  options->deadline_ns = global.cuda ? DEADLINE_NS / 2 : DEADLINE_NS;
 }
 
 void world_pool_options(world *w, vmm_pool_options *options) {
