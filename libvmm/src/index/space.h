@@ -94,12 +94,18 @@ bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size);
 bool vmm__space_find(vmm__space *space, vmm__u64 address, vmm__block *out);
 /* The live block with the lowest start that is not below `address`; go on with block.address + block.size. */
 bool vmm__space_next_block(vmm__space *space, vmm__u64 address, vmm__block *out);
-/* Length of the free part that ends exactly at / starts exactly at `address`; 0 if there is none. An address inside a free
- * range counts: before is what lies below it in the range, after what lies from it on. */
+/* Length of the free part that ends exactly at `address`, 0 if there is none. An address inside a free range counts: what
+ * lies below it in the range. */
 vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address);
-vmm__u64 vmm__space_free_after(vmm__space *space, vmm__u64 address);
-/* Whether the whole range is free (size 0: false). Looks only at free ranges at least that long. */
-bool vmm__space_is_free(const vmm__space *space, vmm__u64 address, vmm__u64 size);
+/* The free ranges of at least `size` bytes (a unit or more), each once, in no order: start from a zeroed walk. False at the
+ * end. The space must not change meanwhile. */
+typedef struct vmm__space_walk {
+  bool started;
+  unsigned word, bit;
+  uint32_t next;
+} vmm__space_walk;
+bool vmm__space_next_free(const vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address,
+                          vmm__u64 *length);
 /* Longest contiguous free range, exact. */
 vmm__u64 vmm__space_largest(const vmm__space *space);
 /* Bytes of live blocks within a range. Asked for one range after the other by rising address it is one walk in all. */

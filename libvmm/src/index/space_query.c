@@ -97,15 +97,6 @@ vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address) {
   return vmm__record_is_free(record) && address <= vmm__record_end(record) ? address - record->address : 0;
 }
 
-vmm__u64 vmm__space_free_after(vmm__space *space, vmm__u64 address) {
-  uint32_t id = locate_and_remember(space, address);
-  const vmm__record *record;
-
-  if (id == 0) return 0;
-  record = vmm__space_record(space, id);
-  return vmm__record_is_free(record) && address < vmm__record_end(record) ? vmm__record_end(record) - address : 0;
-}
-
 static bool holds_free(const vmm__record *record, vmm__u64 address, vmm__u64 end) {
   return vmm__record_is_free(record) && record->address <= address && end <= vmm__record_end(record);
 }
@@ -130,8 +121,24 @@ uint32_t vmm__space_free_holding(const vmm__space *space, vmm__u64 address, vmm_
   return 0;
 }
 
-bool vmm__space_is_free(const vmm__space *space, vmm__u64 address, vmm__u64 size) {
-  return vmm__space_free_holding(space, address, size) != 0;
+bool vmm__space_next_free(const vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address,
+                          vmm__u64 *length) {
+  for (;;) {
+    const vmm__record *record;
+
+    if (walk->next == 0) {
+      vmm__bin bin = walk->started ? (vmm__bin){walk->word, walk->bit} : vmm__bin_of(space, size);
+
+      if (!vmm__bin_from(space, &bin, walk->started)) return false;
+      *walk = (vmm__space_walk){true, bin.word, bin.bit, space->heads[bin.word][bin.bit]};
+    }
+    record = vmm__space_record(space, walk->next);
+    walk->next = record->bin_next;
+    if (vmm__record_size(record) < size) continue; /* in the lowest bin some are shorter */
+    *address = record->address;
+    *length = vmm__record_size(record);
+    return true;
+  }
 }
 
 vmm__u64 vmm__space_largest(const vmm__space *space) {

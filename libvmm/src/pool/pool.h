@@ -50,6 +50,15 @@ vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char
 /* The index's answer, counted; 0 if nothing fits or records are short. Under the pool lock. */
 vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request);
 
+/* The live mappings that hold no block, each once, in no order: start from a zeroed walk; NULL at the end. Linear in free
+ * ranges and idle mappings, however many there are of either. Under the pool lock. */
+typedef struct vmm__idle_walk {
+  vmm__space_walk ranges;
+  vmm__u64 end; /* of the range under way */
+  size_t i;     /* the next mapping in it */
+} vmm__idle_walk;
+vmm__mapping *vmm__idle_next(vmm_pool *pool, vmm__idle_walk *walk);
+
 /* Sets records aside for `adds` ranges that may have to be added to the index, so that giving back what was taken out of
  * it cannot fail. No pool lock held (the structure lock may be). OUT_OF_HOST_MEMORY: nothing was set aside. Fulfil takes
  * the promise away, under the pool lock. */

@@ -107,16 +107,12 @@ vmm_status vmm_pool_get_mappings(vmm_pool *pool, vmm_mapping_info *array, size_t
   return VMM_OK;
 }
 
-static vmm__u64 trimmable(const vmm_pool *pool) {
-  const vmm__mappings *table = &pool->region.mappings;
+static vmm__u64 trimmable(vmm_pool *pool) {
+  vmm__idle_walk walk = {{false, 0, 0, 0}, 0, 0};
+  const vmm__mapping *mapping;
   vmm__u64 bytes = 0;
-  size_t i;
 
-  for (i = 0; i < table->count; i++) {
-    const vmm__mapping *mapping = vmm__mappings_at(table, i);
-    if (mapping->state == VMM_MAPPING_LIVE && vmm__space_is_free(&pool->space, mapping->address, mapping->size))
-      bytes += mapping->size;
-  }
+  while ((mapping = vmm__idle_next(pool, &walk)) != NULL) bytes += mapping->size;
   return bytes;
 }
 

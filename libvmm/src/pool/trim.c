@@ -12,26 +12,42 @@ typedef struct batch {
   bool fence;     /* ... and that no fence has covered yet */
 } batch;
 
+/* Enters an idle mapping among the highest so far, which are kept by falling address. */
+static void choose(batch *chosen, const vmm__mapping *mapping) {
+  size_t i = chosen->count;
+
+  if (i == BATCH && mapping->address < chosen->address[BATCH - 1]) return;
+  if (i == BATCH) i--;
+  else chosen->count++;
+  for (; i > 0 && chosen->address[i - 1] < mapping->address; i--) {
+    chosen->address[i] = chosen->address[i - 1];
+    chosen->size[i] = chosen->size[i - 1];
+  }
+  chosen->address[i] = mapping->address;
+  chosen->size[i] = mapping->size;
+}
+
 /* Takes wholly idle mappings out of the index, highest first: low addresses are where new blocks go. Pool lock. */
 static void detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want, batch *taken) {
-  vmm__region *region = &pool->region;
-  vmm__u64 committed = region->live_bytes, bytes = 0;
-  size_t i = region->mappings.count;
+  vmm__u64 committed = pool->space.total_bytes + pool->held_bytes; /* what other trims detached is as good as gone */
+  vmm__u64 spare = vmm__saturating_sub(committed, keep), bytes = 0;
+  vmm__idle_walk walk = {{false, 0, 0, 0}, 0, 0};
+  const vmm__mapping *mapping;
+  batch chosen;
+  size_t i;
 
-  taken->count = 0;
+  taken->count = chosen.count = 0;
   taken->frees = pool->ordered_frees;
   taken->fence = pool->ordered_frees != pool->fenced_frees;
-  while (i-- > 0 && taken->count < BATCH && bytes < want) {
-    vmm__mapping *mapping = vmm__mappings_at(&region->mappings, i);
-
-    if (mapping->state == VMM__MAPPING_DETACHED) committed -= mapping->size; /* another trim's */
-    if (mapping->state != VMM_MAPPING_LIVE || committed < keep || committed - keep < mapping->size) continue;
-    if (!vmm__space_take(&pool->space, mapping->address, mapping->size)) continue;
-    mapping->state = VMM__MAPPING_DETACHED;
-    committed -= mapping->size;
-    bytes += mapping->size;
-    taken->address[taken->count] = mapping->address;
-    taken->size[taken->count++] = mapping->size;
+  while ((mapping = vmm__idle_next(pool, &walk)) != NULL)
+    if (mapping->size <= spare) choose(&chosen, mapping);
+  for (i = 0; i < chosen.count && bytes < want; i++) {
+    if (chosen.size[i] > spare || !vmm__space_take(&pool->space, chosen.address[i], chosen.size[i])) continue;
+    vmm__mappings_find(&pool->region.mappings, chosen.address[i])->state = VMM__MAPPING_DETACHED;
+    spare -= chosen.size[i];
+    bytes += chosen.size[i];
+    taken->address[taken->count] = chosen.address[i];
+    taken->size[taken->count++] = chosen.size[i];
   }
 }
 
