@@ -4,6 +4,7 @@
 #define VMM_BASE_LOCK_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/checked.h"
 
@@ -19,13 +20,14 @@ typedef enum vmm__rank {
 typedef struct vmm__lock {
   pthread_mutex_t mutex;
   vmm__rank rank;
+  atomic_bool next_in_line; /* somebody waits with a deadline and has the next turn */
 } vmm__lock;
 
 bool vmm__lock_init(vmm__lock *lock, vmm__rank rank); /* false: the system has no room for one */
 void vmm__lock_destroy(vmm__lock *lock);
 void vmm__lock_acquire(vmm__lock *lock);
-bool vmm__lock_try(vmm__lock *lock);
-/* Waits at most `ns` of real time; false if the lock was not had by then. */
+/* Waits at most `ns` of real time; false if the lock was not had by then. Whoever lets the lock go and asks again at once
+ * does not get it before one who waits already. */
 bool vmm__lock_acquire_within(vmm__lock *lock, vmm__u64 ns);
 void vmm__lock_release(vmm__lock *lock);
 

@@ -1,0 +1,71 @@
+/* Locks with a deadline: given up in time, and nobody is passed by. */
+#include "base/lock.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "check.h"
+
+static const vmm__u64 MS = 1000000;
+static vmm__lock lock;
+static atomic_int stop, rounds;
+
+/* Holds the lock nearly always: lets it go and asks for it again at once. */
+static void *grab(void *data) {
+  (void)data;
+  while (atomic_load(&stop) == 0) {
+    CHECK_RETURN(vmm__lock_acquire_within(&lock, 10000 * MS), NULL);
+    (void)usleep(5000);
+    (void)atomic_fetch_add(&rounds, 1);
+    vmm__lock_release(&lock);
+  }
+  return NULL;
+}
+
+TEST(a_thread_that_takes_a_lock_again_and_again_starves_nobody) {
+  pthread_t thread;
+  int i;
+
+  atomic_store(&stop, 0);
+  CHECK(vmm__lock_init(&lock, VMM__RANK_STRUCTURE));
+  CHECK_EQ(pthread_create(&thread, NULL, grab, NULL), 0);
+  while (atomic_load(&rounds) == 0) (void)usleep(100);
+  for (i = 0; i < 20; i++) {
+    CHECK(vmm__lock_acquire_within(&lock, 500 * MS));
+    vmm__lock_release(&lock);
+  }
+  atomic_store(&stop, 1);
+  CHECK_EQ(pthread_join(thread, NULL), 0);
+  vmm__lock_destroy(&lock);
+}
+
+static void *wait_in_vain(void *data) {
+  bool *had = data;
+
+  *had = vmm__lock_acquire_within(&lock, 20 * MS);
+  return NULL;
+}
+
+TEST(a_wait_that_is_given_up_leaves_the_turn_to_others) {
+  pthread_t threads[3];
+  bool had[3] = {true, true, true};
+  vmm__u64 start = vmm__clock_now();
+  int i;
+
+  CHECK(vmm__lock_init(&lock, VMM__RANK_STRUCTURE));
+  vmm__lock_acquire(&lock);
+  for (i = 0; i < 3; i++) CHECK_EQ(pthread_create(&threads[i], NULL, wait_in_vain, &had[i]), 0);
+  for (i = 0; i < 3; i++) {
+    CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    CHECK(!had[i]);
+  }
+  CHECK(vmm__clock_now() - start >= 20 * MS);
+  vmm__lock_release(&lock);
+  CHECK(vmm__lock_acquire_within(&lock, 0)); /* free: no time is needed */
+  CHECK(!vmm__lock_acquire_within(&lock, 0));
+  vmm__lock_release(&lock);
+  vmm__lock_destroy(&lock);
+}
+
+RUN_TESTS()
