@@ -29,7 +29,7 @@ static void check_lost(world *w, run *r) {
   if (w->pool != NULL) {
     status = vmm_pool_alloc(w->pool, 8 * w->granule, &address, &error);
     if (status != VMM_ERROR_DEVICE_LOST || error.status != VMM_ERROR_DEVICE_LOST || address != 0)
-      broken(r, "a lost device answers alloc with %s", vmm_status_name(status));
+      broken(r, "a lost device answers alloc with %s", vmm_status_name((int)status));
   }
   if (w->other == NULL || is_sticky(r)) return;
   status = vmm_pool_alloc(w->other_pool, w->granule, &address, &error);

@@ -59,7 +59,7 @@ void broken(run *r, const char *format, ...) {
   va_start(list, format);
   (void)vsnprintf(text, sizeof text, format, list);
   va_end(list);
-  (void)printf("BROKEN %s: %s [status %s, %s]\n", key, text, vmm_status_name(r->status),
+  (void)printf("BROKEN %s: %s [status %s, %s]\n", key, text, vmm_status_name((int)r->status),
                r->status != VMM_OK ? r->error.message : "");
   if (global.verbose && r->broken == 1)
     for (i = 0; i < r->call_count; i++) {
