@@ -81,6 +81,7 @@ void promises_again(world *w, run *r) {
   }
   check_again_thread(w, r);
   check_intact(w, r, "after the second call");
+  if (!global.cuda) check_peers(w, r, true);
 }
 
 /* ---- the end ---- */
@@ -182,6 +183,44 @@ static void check_memory(world *w, run *r) {
   if (w->host.wrong_size) broken(r, "host memory was given back with another size");
 }
 
+/* Over CUDA: what a lost device was made to refuse is given back by hand, and the memory must be what it was. */
+static void give_back_refused(world *w, const vmm_record_entry *calls, size_t count) {
+  static const int order[] = {VMM_OP_mem_unmap,      VMM_OP_mem_release,    VMM_OP_mem_address_free,
+                              VMM_OP_event_destroy,  VMM_OP_stream_destroy, VMM_OP_mem_host_free,
+                              VMM_OP_primary_release};
+  size_t k, i, j;
+
+  world_enter(w, w->context);
+  for (k = 0; k < sizeof order / sizeof order[0]; k++)
+    for (i = 0; i < count; i++) {
+      const vmm_record_entry *at = &calls[i];
+      void *object = (void *)(size_t)at->object;
+
+      if (at->op != order[k] || at->code == 0) continue;
+      for (j = i + 1; j < count; j++)
+        if (calls[j].op == at->op && calls[j].object == at->object && calls[j].address == at->address) break;
+      if (j < count) continue;
+      if (at->op == VMM_OP_mem_unmap) (void)vmm_raw_mem_unmap(w->base, at->address, at->size);
+      if (at->op == VMM_OP_mem_release) (void)vmm_raw_mem_release(w->base, at->object);
+      if (at->op == VMM_OP_mem_address_free) (void)vmm_raw_mem_address_free(w->base, at->address, at->size);
+      if (at->op == VMM_OP_event_destroy) (void)vmm_raw_event_destroy(w->base, object);
+      if (at->op == VMM_OP_stream_destroy) (void)vmm_raw_stream_destroy(w->base, object);
+      if (at->op == VMM_OP_mem_host_free) (void)vmm_raw_mem_host_free(w->base, object);
+      if (at->op == VMM_OP_primary_release) (void)vmm_raw_primary_release(w->base, (int)at->object);
+    }
+  world_leave(w);
+}
+
+static void check_device_memory(world *w, run *r, const vmm_record_entry *calls, size_t count) {
+  static u64 start;
+  u64 now;
+
+  give_back_refused(w, calls, count);
+  now = world_free_bytes(w);
+  if (r->clean == NULL) start = now; /* the driver keeps a little for itself, which a clean run shows */
+  else if (now + w->granule <= start) broken(r, "%llu bytes of device memory are missing", start - now);
+}
+
 void promises_end(world *w, run *r) {
   static vmm_record_entry calls[MAX_CALLS];
   size_t count = 0;
@@ -197,8 +236,11 @@ void promises_end(world *w, run *r) {
   world_state(w, &now);
   if (now.current != w->guest || now.mode != 1) broken(r, "the end left another context or capture mode");
   check_memory(w, r);
-  if (global.cuda) return;
   (void)vmm_record_get(w->driver, 0, calls, MAX_CALLS, &count);
+  if (global.cuda) {
+    check_device_memory(w, r, calls, count);
+    return;
+  }
   compare(r, &w->start, &now, calls, count);
   check_misuse(w, r, r->after.ledger.misuse + r->after.ledger.double_releases);
   if (vmm_fault_release_orphans(w->driver) != VMM_OK) broken(r, "the orphans cannot be given back");

@@ -5,6 +5,7 @@
  *   world.c      a driver stack, a device, a pool with filled blocks; reading them back
  *   run.c        one run: a world, one or two faults, the call, the promises, the call again, the end
  *   promises.c   what must hold right after the call
+ *   ledger.c     ... by the simulator's own count
  *   ending.c     what must hold once the fault is gone, and once all is closed
  *   loops.c      which runs there are
  *   main.c       two processes, the table, the last line
@@ -113,7 +114,7 @@ typedef struct run {
 
 /* How all runs are made. */
 typedef struct settings {
-  bool cuda, verbose, sample, singles; /* the last: no second fault */
+  bool cuda, verbose, sample, first, singles; /* the last: no second fault */
   const char *kernels, *only, *key;
   int jobs;
 } settings;
@@ -145,8 +146,12 @@ bool code_given(const run *r, int code);          /* by a fault that fired */
 void broken(run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void apart(run *r); /* a promise that cannot hold here: docs/faults.md says why */
 
-/* promises.c, ending.c */
+/* ledger.c */
+void check_ledger(run *r);
+void check_peers(world *w, run *r, bool undone);
 bool deceived(const run *r);
+
+/* promises.c, ending.c */
 void promises_after(world *w, run *r);
 void check_misuse(world *w, run *r, u64 known); /* without the first `known` entries */
 void promises_again(world *w, run *r);

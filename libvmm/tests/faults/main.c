@@ -14,18 +14,20 @@ enum { MAX_SCENARIOS = 64, MAX_JOBS = 16, LEAST_RUNS = 20000, LEAST_SAMPLED = 10
 settings global = {.jobs = 2};
 
 static int usage(const char *why) {
-  fprintf(stderr,
-          "faults: %s\n"
-          "usage: faults [--sample] [--singles] [--only OPERATION] [--run TEXT] [--jobs N] [--verbose] [--driver "
-          "sim|cuda]\n"
-          "              [--kernels FILE]\n"
-          "  --sample   about one run in twenty, always the same ones\n"
-          "  --singles  without the second fault inside the undo\n"
-          "  --only     one operation, or all whose name starts with it\n"
-          "  --run      only runs whose name (as printed when a promise breaks) holds this text\n"
-          "  --verbose  the driver calls of each run that breaks a promise\n"
-          "  --driver   cuda: refusals only, over a real GPU; needs the GPU code of the test kernels\n",
-          why);
+  fprintf(
+      stderr,
+      "faults: %s\n"
+      "usage: faults [--sample] [--singles] [--first] [--only OPERATION] [--run TEXT] [--jobs N] [--verbose] [--driver "
+      "sim|cuda]\n"
+      "              [--kernels FILE]\n"
+      "  --sample   about one run in twenty, always the same ones\n"
+      "  --singles  without the second fault inside the undo\n"
+      "  --first    stop at the first broken promise\n"
+      "  --only     one operation, or all whose name starts with it\n"
+      "  --run      only runs whose name (as printed when a promise breaks) holds this text\n"
+      "  --verbose  the driver calls of each run that breaks a promise\n"
+      "  --driver   cuda: refusals only, over a real GPU; needs the GPU code of the test kernels\n",
+      why);
   return 2;
 }
 
@@ -41,6 +43,10 @@ static int read_settings(int count, char **arguments) {
     }
     if (strcmp(name, "--singles") == 0) {
       global.singles = true;
+      continue;
+    }
+    if (strcmp(name, "--first") == 0) {
+      global.first = true;
       continue;
     }
     if (strcmp(name, "--verbose") == 0) {

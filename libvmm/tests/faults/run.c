@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "faults.h"
 
@@ -67,6 +68,7 @@ void broken(run *r, const char *format, ...) {
       (void)printf("    %s%s\n", line, i == r->fired_at ? "   <- the fault" : "");
     }
   (void)fflush(stdout);
+  if (global.first) _exit(1);
 }
 
 static void arm(world *w, const fault *f, int *id) {
