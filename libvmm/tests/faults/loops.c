@@ -90,7 +90,8 @@ static void count(loop *l, const run *r, bool expected) {
   l->t->broken += (u64)r->broken;
   if (!fired) {
     l->t->unfired++;
-    if (expected) {
+    /* On a GPU how often a fence is polled is a matter of time: a later poll need not come. */
+    if (expected && !(global.cuda && r->fault[0].op == VMM_OP_event_query)) {
       printf("BROKEN %s: the fault did not fire\n", l->t->key);
       l->t->broken++;
     }
