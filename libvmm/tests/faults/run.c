@@ -156,7 +156,11 @@ void run_make(run *r) {
   }
   /* The device will be told to be lost, and then nobody waits for its work any more. But this one lives: unmapped under
    * running work its context would really die, and with it all runs to come. */
-  if (global.cuda && loses(&r->fault[0])) (void)vmm_raw_ctx_synchronize(w.base);
+  if (global.cuda && loses(&r->fault[0])) {
+    world_enter(&w, w.context);
+    (void)vmm_raw_ctx_synchronize(w.base);
+    world_leave(&w);
+  }
   world_state(&w, &r->before);
   call(&w, r);
   w.lost = code_given(r, VMM_CODE_ILLEGAL_ADDRESS);
