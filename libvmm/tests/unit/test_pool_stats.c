@@ -72,10 +72,10 @@ TEST(statistics_equal_the_ledger_after_every_operation) {
   fixture_options options;
 
   fixture_defaults(&options);
-  CHECK_CALL(random_operations(1, 1500, NULL, &options));
+  CHECK_CALL(random_operations(1, 600, NULL, &options));
   options.device.idle_limit = 5 * MIB;
   options.pool.verify = VMM_VERIFY_DATA;
-  CHECK_CALL(random_operations(2, 500, NULL, &options));
+  CHECK_CALL(random_operations(2, 300, NULL, &options));
 }
 
 TEST(statistics_equal_the_ledger_when_memory_is_short) {
@@ -85,12 +85,12 @@ TEST(statistics_equal_the_ledger_when_memory_is_short) {
   options.sim.memory = 12 * MIB;
   options.pool.reservation = 64 * MIB;
   options.device.idle_limit = 2 * MIB;
-  CHECK_CALL(random_operations(3, 800, NULL, &options));
+  CHECK_CALL(random_operations(3, 400, NULL, &options));
   fixture_defaults(&options);
   options.pool.limit = 10 * MIB;
   options.device.limit = 11 * MIB;
   options.device.idle_limit = 2 * MIB;
-  CHECK_CALL(random_operations(4, 800, NULL, &options));
+  CHECK_CALL(random_operations(4, 400, NULL, &options));
 }
 
 TEST(statistics_equal_the_ledger_under_random_refusals) {
@@ -108,7 +108,7 @@ TEST(statistics_equal_the_ledger_under_random_refusals) {
 
     fixture_defaults(&options);
     options.device.idle_limit = (u64)i * MIB;
-    CHECK_CALL(random_operations(10 + (u64)i, 500, faults[i], &options));
+    CHECK_CALL(random_operations(10 + (u64)i, 300, faults[i], &options));
   }
 }
 
