@@ -67,7 +67,7 @@ time.sleep(0.05)
     "a daemon thread in a callback": """
 inside = threading.Event()
 def pressure(device, size):
-    inside.set(); time.sleep(0.2); return 0
+    inside.set(); time.sleep(60); return 0
 device.set_pressure(pressure)
 threading.Thread(target=lambda: pool.alloc("128MiB"), daemon=True).start()
 assert inside.wait(10)

@@ -340,6 +340,11 @@ u64 world_block(world *w, u64 size) {
 void world_drop(world *w, size_t i, bool idle) {
   u64 address = w->blocks[i].address;
 
+  if (idle) { /* who frees so vouches that nothing queued uses the block: its fill is one such thing */
+    world_enter(w, w->context);
+    must(w, vmm_raw_ctx_synchronize(w->base) == 0, "the block's work");
+    world_leave(w);
+  }
   must(w, (idle ? vmm_pool_free_idle(w->pool, address, NULL) : vmm_pool_free(w->pool, address, NULL)) == VMM_OK,
        "free");
   memmove(&w->blocks[i], &w->blocks[i + 1], (--w->block_count - i) * sizeof w->blocks[0]);
