@@ -231,7 +231,7 @@ static void check_points(loop *l, const u64 *recorded) {
 
     start(l, &r, next, none);
     make(l, &r);
-    if (!r.fired[0]) continue;
+    if (!r.fired[0] || (global.cuda && op == VMM_OP_event_query)) continue; /* polls: a matter of time */
     printf("BROKEN %s: reached, but not in the clean run\n", l->t->key);
     l->t->broken++;
   }

@@ -342,7 +342,7 @@ void world_drop(world *w, size_t i, bool idle) {
 
   if (idle) { /* who frees so vouches that nothing queued uses the block: its fill is one such thing */
     world_enter(w, w->context);
-    must(w, vmm_raw_ctx_synchronize(w->base) == 0, "the block's work");
+    must(w, global.cuda ? vmm_raw_ctx_synchronize(w->base) == 0 : vmm_sim_drain(w->base) == VMM_OK, "the block's work");
     world_leave(w);
   }
   must(w, (idle ? vmm_pool_free_idle(w->pool, address, NULL) : vmm_pool_free(w->pool, address, NULL)) == VMM_OK,
