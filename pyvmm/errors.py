@@ -99,7 +99,7 @@ class UnknownAddressError(VmmError, LookupError):
 
 
 class BusyError(VmmError):
-    """Live blocks, pools or a growth in progress stand in the way."""
+    """Live blocks, pools or captures stand in the way, or no growth is allowed."""
 
     status = lib.VMM_ERROR_BUSY
 

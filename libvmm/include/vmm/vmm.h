@@ -48,7 +48,7 @@ typedef enum vmm_status {
   VMM_ERROR_NOT_CONFIRMED = 8,        /* the driver said success but get-access denied it; all undone */
   VMM_ERROR_CAPTURE = 9,              /* a stream capture forbids the call */
   VMM_ERROR_UNKNOWN_ADDRESS = 10,     /* not the address of a live block of this pool */
-  VMM_ERROR_BUSY = 11,                /* live blocks, pools or a growth in progress stand in the way */
+  VMM_ERROR_BUSY = 11,                /* live blocks, pools or captures stand in the way, or no growth is allowed */
   VMM_ERROR_TIMEOUT = 12,             /* the deadline passed while waiting for a lock or a fence */
   VMM_ERROR_PARTIAL = 13,             /* some of it was done; the output says how much */
   VMM_ERROR_UNSUPPORTED = 14,         /* the device or the driver cannot do this */
@@ -99,7 +99,7 @@ VMM_API const char *vmm_version_string(void);
 
 /* Where the library gets its own (host) memory. `allocate` returns zero-filled or not, aligned for any type, or NULL;
  * `release` gets the size that was asked for. Both may be called from any thread, never while a pool lock is held.
- * The table and what `data` points to must outlive every object made with it. */
+ * Neither may call the library. The table and what `data` points to must outlive every object made with it. */
 typedef struct vmm_host_memory {
   size_t struct_size;
   void *(*allocate)(void *data, size_t size);
@@ -156,20 +156,24 @@ VMM_API vmm_status vmm_device_open(vmm_device **device, int ordinal, const vmm_d
                                    vmm_error *error);
 
 /* Takes one count away; the last one gives back the idle handles, the events and the context.
- * Status: INVALID_ARGUMENT (NULL), BUSY (pools still stand on it and this is the last count), FORKED, or what the driver
- * answered to giving memory back (then the device stays open and close can be called again), PARTIAL (the device is
- * closed, but an event, stream or context could not be given back; that is never tried twice, since a second try would
- * crash if the first was done after all). On a lost device it always succeeds. May call the driver. Any thread, but not while another thread uses its last reference. */
+ * Status: INVALID_ARGUMENT (NULL), BUSY (this is the last count, and pools still stand on it or captures are announced;
+ * vmm_error.size is how many), TIMEOUT, FORKED, or what the driver answered to giving memory back (then the device stays
+ * open and close can be called again), PARTIAL (the device is closed, but an event, stream or context could not be given
+ * back; that is never tried twice, since a second try would crash if the first was done after all). On a lost device
+ * without pools it always succeeds. May call the driver. Any thread, but not while another thread uses its last
+ * reference. Opening and closing wait for each other without a deadline, over all devices of the process. */
 VMM_API vmm_status vmm_device_close(vmm_device *device, vmm_error *error);
 
 /* Tells the device of a stream that work on its memory is queued on. Needed for VMM_SYNC_STREAMS, and for waits while a
  * capture is announced. The stream must stay alive until vmm_device_forget_stream. Registering twice counts once.
- * Status: INVALID_ARGUMENT, OUT_OF_HOST_MEMORY, DEVICE_LOST, DRIVER, FORKED. After failure the stream is not known. */
+ * Status: INVALID_ARGUMENT (NULL device, the per-thread default stream), OUT_OF_HOST_MEMORY, TIMEOUT, DEVICE_LOST, DRIVER,
+ * FORKED. After failure the stream is not known. */
 VMM_API vmm_status vmm_device_register_stream(vmm_device *device, void *stream, vmm_error *error);
 
 /* Forgets a stream; its last fence is recorded first, so work it had queued is still waited for. The handle is never
- * touched again. Status: INVALID_ARGUMENT (not registered), CAPTURE (it is being captured), FORKED; the stream is
- * forgotten even if recording fails (a context-wide fence stands in). May call the driver. */
+ * touched again. Status: INVALID_ARGUMENT (not registered), CAPTURE (it takes part in an announced capture), TIMEOUT,
+ * FORKED: then it is still registered. Forgotten even if recording fails: a context-wide fence stands in, where one can be
+ * had. May call the driver. */
 VMM_API vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error *error);
 
 typedef enum vmm_capture_end {
@@ -178,8 +182,9 @@ typedef enum vmm_capture_end {
 } vmm_capture_end;
 
 /* Announces that `stream` is about to be captured; call it before cuStreamBeginCapture. Until it is ended, no
- * context-wide call is made on the device and the capturing stream is not touched, so no announced capture is
- * invalidated. Captures that are not announced are outside the promise. Waits for a growth in progress.
+ * context-wide call is made on the device, and neither the capturing stream, nor one that an event draws into the
+ * capture, nor the legacy stream is touched, so no announced capture is invalidated. Captures that are not announced are
+ * outside the promise. Waits for a growth or scrub in progress.
  * Status: INVALID_ARGUMENT (the legacy stream cannot be captured), BUSY (already announced), OUT_OF_HOST_MEMORY,
  * TIMEOUT, DEVICE_LOST, FORKED. After failure nothing is announced. No driver call. */
 VMM_API vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error *error);
@@ -193,7 +198,8 @@ VMM_API vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int 
 VMM_API vmm_status vmm_device_set_limit(vmm_device *device, unsigned long long limit, vmm_error *error);
 
 /* Sets or clears (NULL) the pressure callback. A call of the old one that is under way is waited for, except when called
- * from inside it. Status: INVALID_ARGUMENT, TIMEOUT, FORKED. No driver call. */
+ * from inside it. Status: INVALID_ARGUMENT, TIMEOUT (the new one is set, but the old one is still running), FORKED. No
+ * driver call. */
 VMM_API vmm_status vmm_device_set_pressure(vmm_device *device, vmm_pressure_callback pressure, void *data,
                                            vmm_error *error);
 
@@ -311,7 +317,8 @@ typedef struct vmm_pool_options {
   void *home_stream; /* what alloc and free are ordered on; 0: the legacy default stream. It must outlive the
                                        pool; not 2, the per-thread one */
   int verify;        /* vmm_verify */
-  int scrub;         /* 1: every block is filled with zero bytes on the home stream before it is given */
+  int scrub;         /* 1: every block is filled with zero bytes on the home stream before it is given; CAPTURE while a
+                        capture is announced in which that stream takes part, or any if it is the legacy stream */
   const int *peers;  /* ordinals of devices that get read/write access, besides the owner */
   size_t peer_count;
 } vmm_pool_options;
@@ -320,20 +327,22 @@ typedef struct vmm_pool_options {
 VMM_API vmm_status vmm_pool_options_init(vmm_pool_options *options, size_t size);
 
 /* Makes a pool: reserves address space, and commits options->initial bytes. The device is counted by the pool.
- * Status: INVALID_ARGUMENT (sizes, unknown or duplicate peer), VERSION, OUT_OF_HOST_MEMORY, OUT_OF_ADDRESS_SPACE,
- * UNSUPPORTED (a peer that cannot reach the device), FORKED, and for `initial` all of vmm_pool_alloc's.
+ * Status: INVALID_ARGUMENT (sizes, unknown or duplicate peer, home stream), VERSION, OUT_OF_HOST_MEMORY,
+ * OUT_OF_ADDRESS_SPACE, UNSUPPORTED (a peer that cannot reach the device), NOT_READY, TIMEOUT, DEVICE_LOST, DRIVER, FORKED,
+ * and for `initial` all of vmm_pool_alloc's.
  * After failure *pool is NULL and nothing is held. May call the driver. */
 VMM_API vmm_status vmm_pool_create(vmm_pool **pool, vmm_device *device, const vmm_pool_options *options,
                                    vmm_error *error);
 
 typedef enum vmm_destroy_mode {
   VMM_DESTROY_IDLE = 0,  /* refuse with BUSY while blocks live */
-  VMM_DESTROY_FORCED = 1 /* live blocks are dropped after a context-wide wait; BUSY if the wait does not end in time */
+  VMM_DESTROY_FORCED = 1 /* live blocks are dropped after a wait for all work of the device's context; BUSY if that does
+                            not end in time. Work that peers have queued in theirs is the caller's to end first */
 } vmm_destroy_mode;
 
 /* Gives everything back and ends the pool. Status: INVALID_ARGUMENT, BUSY (vmm_error.size is the count of live blocks),
- * TIMEOUT, CAPTURE, FORKED, or what a driver call answered: the pool then still stands (without what was given back; after
- * a forced one without its blocks) and destroy can be called again. PARTIAL: the pool is gone, but the driver kept its
+ * TIMEOUT, CAPTURE, OUT_OF_HOST_MEMORY, FORKED, or what a driver call answered: the pool then still stands (without what
+ * was given back; after a forced one without its blocks) and destroy can be called again. PARTIAL: the pool is gone, but the driver kept its
  * event. On a lost device it always succeeds, live blocks or not. May call the driver. */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int mode, vmm_error *error);
 
@@ -385,7 +394,7 @@ VMM_API vmm_status vmm_pool_grow(vmm_pool *pool, unsigned long long size, unsign
  * that may use them, at most `deadline_ns` (0: the device's deadline). Atomic per mapping. *done: bytes given back (may
  * be NULL), also when it fails. Status: OK (also when live blocks pin the rest), PARTIAL (a step failed or the deadline
  * passed after some were given back), TIMEOUT (the deadline passed, none given back), CAPTURE, DEVICE_LOST, DRIVER,
- * NOT_READY, BUSY, INVALID_ARGUMENT, FORKED. A mapping whose unmap failed stays in the pool, or is quarantined if it
+ * NOT_READY, OUT_OF_HOST_MEMORY, INVALID_ARGUMENT, FORKED. A mapping whose unmap failed stays in the pool, or is quarantined if it
  * lost its access. May call the driver. */
 VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, unsigned long long keep, unsigned long long deadline_ns,
                                  unsigned long long *done, vmm_error *error);

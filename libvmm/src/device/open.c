@@ -318,7 +318,7 @@ static void end_abandoned(vmm_device *device, vmm__u64 deadline) {
 vmm_status vmm_device_close(vmm_device *device, vmm_error *error) {
   vmm__work work;
   vmm_status status;
-  vmm__u64 pools;
+  vmm__u64 pools, captures;
 
   if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_close");
   if (device == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_close: device is NULL");
@@ -329,6 +329,7 @@ vmm_status vmm_device_close(vmm_device *device, vmm_error *error) {
   work.teardown = vmm__device_lost(device);
   vmm__lock_acquire(&device->lock);
   pools = device->counters.client_count;
+  captures = work.teardown ? 0 : device->counters.capture_count;
   vmm__lock_release(&device->lock);
   if (device->count > 1) {
     device->count--;
@@ -336,6 +337,10 @@ vmm_status vmm_device_close(vmm_device *device, vmm_error *error) {
   } else if (pools != 0) {
     work.size = pools;
     (void)vmm__work_fail(&work, VMM_ERROR_BUSY, "pools still stand on the device; destroy them first");
+    status = vmm__work_finish(&work, error);
+  } else if (captures != 0) { /* the context may go with the device, and a capture with the context */
+    work.size = captures;
+    (void)vmm__work_fail(&work, VMM_ERROR_BUSY, "captures are still announced; end them first");
     status = vmm__work_finish(&work, error);
   } else {
     (void)close_last(&work);

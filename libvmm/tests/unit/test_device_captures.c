@@ -127,6 +127,37 @@ TEST(forgetting_the_legacy_stream_does_not_touch_a_capture) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* The context may go with the device. */
+TEST(a_device_with_an_announced_capture_is_not_closed) {
+  void *stream;
+  fixture f;
+
+  CHECK_CALL(fixture_open(&f, NULL));
+  CHECK_CALL(stream = new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(begin(&f, stream));
+  CHECK_OK(vmm_pool_destroy(f.pool, VMM_DESTROY_IDLE, NULL));
+  f.pools[0] = NULL;
+  CHECK_STATUS(vmm_device_close(f.device, &f.error), VMM_ERROR_BUSY);
+  CHECK(strstr(f.error.message, "captures") != NULL);
+  CHECK_EQ(f.error.size, 1);
+  CHECK_CALL(end(&f, stream));
+  OK(vmm_raw_stream_destroy(f.sim, stream));
+  CHECK_CALL(fixture_close(&f));
+}
+
+TEST(a_lost_device_is_closed_whatever_was_announced) {
+  void *stream;
+  fixture f;
+
+  CHECK_CALL(fixture_open(&f, NULL));
+  CHECK_CALL(stream = new_stream(&f, NON_BLOCKING));
+  CHECK_OK(vmm_device_capture_begin(f.device, stream, NULL));
+  CHECK_CALL(fixture_rule(&f, "cuMemCreate:ILLEGAL_ADDRESS"));
+  CHECK_STATUS(vmm_pool_grow(f.pool, MIB, NULL, NULL), VMM_ERROR_DEVICE_LOST);
+  OK(vmm_raw_stream_destroy(f.sim, stream));
+  CHECK_CALL(fixture_close(&f));
+}
+
 static vmm_status alloc_scrubbed(fixture *f, u64 *address) {
   vmm_request request;
 
