@@ -53,14 +53,21 @@ vmm_status vmm__fail(vmm_error *error, vmm_status status, const char *message) {
   return status;
 }
 
-vmm_status vmm__fail_forked(vmm_error *error, const char *function) {
-  char message[256];
-  vmm__text text = vmm__text_start(message, sizeof message);
+vmm_status vmm__fail_in(vmm_error *error, vmm_status status, const char *function, const char *message) {
+  vmm__text text;
 
-  if (error == NULL) return VMM_ERROR_FORKED;
+  if (error == NULL) return status;
+  (void)vmm__fail(error, status, "");
+  text = vmm__text_start(error->message, sizeof error->message);
   vmm__text_add(&text, function);
-  vmm__text_add(&text, ": called in a forked child; a CUDA context does not survive fork, use spawn or exec");
-  return vmm__fail(error, VMM_ERROR_FORKED, message);
+  vmm__text_add(&text, ": ");
+  vmm__text_add(&text, message);
+  return status;
+}
+
+vmm_status vmm__fail_forked(vmm_error *error, const char *function) {
+  return vmm__fail_in(error, VMM_ERROR_FORKED, function,
+                      "called in a forked child; a CUDA context does not survive fork, use spawn or exec");
 }
 
 static vmm_status fail_version(vmm_error *error, const char *what, const char *why) {

@@ -9,6 +9,9 @@
  *   return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_alloc: pool is NULL"); */
 vmm_status vmm__fail(vmm_error *error, vmm_status status, const char *message);
 
+/* The same, with "function: " in front of the message. */
+vmm_status vmm__fail_in(vmm_error *error, vmm_status status, const char *function, const char *message);
+
 /* The answer in a forked child. */
 vmm_status vmm__fail_forked(vmm_error *error, const char *function);
 

@@ -103,14 +103,10 @@ void vmm__device_unpin_client(vmm_device *device, vmm__client *client) {
 /* ---- public ---- */
 
 static vmm_status refuse(const vmm_device *device, const void *output, const char *function, vmm_error *error) {
-  char message[128];
-  vmm__text text = vmm__text_start(message, sizeof message);
-
   if (vmm__forked()) return vmm__fail_forked(error, function);
   if (device != NULL && output != NULL) return VMM_OK;
-  vmm__text_add(&text, function);
-  vmm__text_add(&text, device == NULL ? ": device is NULL" : ": the output pointer is NULL");
-  return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, message);
+  return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function,
+                      device == NULL ? "device is NULL" : "the output pointer is NULL");
 }
 
 vmm_status vmm_device_set_limit(vmm_device *device, unsigned long long limit, vmm_error *error) {

@@ -33,11 +33,22 @@ static vmm_status check_options(const vmm_device_options *options, vmm_error *er
   return VMM_OK;
 }
 
-static bool same_options(vmm_device_options a, vmm_device_options b) {
-  return a.sync_policy == b.sync_policy && a.retry_attempts == b.retry_attempts &&
-         a.retry_first_ns == b.retry_first_ns && a.retry_max_ns == b.retry_max_ns && a.deadline_ns == b.deadline_ns &&
-         a.limit == b.limit && a.idle_limit == b.idle_limit && a.pressure == b.pressure &&
-         a.pressure_data == b.pressure_data && a.host_memory == b.host_memory;
+/* The first option in which they differ, as a message; NULL if they are the same. */
+static const char *difference(const vmm_device_options *a, const vmm_device_options *b) {
+#define SAME(field) \
+  if (a->field != b->field) return "the device is open with another " #field
+  SAME(sync_policy);
+  SAME(retry_attempts);
+  SAME(retry_first_ns);
+  SAME(retry_max_ns);
+  SAME(deadline_ns);
+  SAME(limit);
+  SAME(idle_limit);
+  SAME(pressure);
+  SAME(pressure_data);
+  SAME(host_memory);
+#undef SAME
+  return NULL;
 }
 
 /* ---- the steps of an open, each with its undo ---- */
@@ -224,8 +235,9 @@ static vmm_status open_locked(vmm_device **out, int ordinal, const vmm_device_op
   vmm_status status;
 
   if (device != NULL) {
-    if (!defaults && !same_options(device->options, *options))
-      return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_open: the device is open with other options");
+    const char *what = defaults ? NULL : difference(&device->options, options);
+
+    if (what != NULL) return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_open", what);
     device->count++;
     *out = device;
     return VMM_OK;
@@ -336,11 +348,11 @@ vmm_status vmm_device_close(vmm_device *device, vmm_error *error) {
     status = vmm__work_finish(&work, error);
   } else if (pools != 0) {
     work.size = pools;
-    (void)vmm__work_fail(&work, VMM_ERROR_BUSY, "pools still stand on the device; destroy them first");
+    (void)vmm__work_fail(&work, VMM_ERROR_BUSY, "pools still stand on the device: destroy them first");
     status = vmm__work_finish(&work, error);
   } else if (captures != 0) { /* the context may go with the device, and a capture with the context */
     work.size = captures;
-    (void)vmm__work_fail(&work, VMM_ERROR_BUSY, "captures are still announced; end them first");
+    (void)vmm__work_fail(&work, VMM_ERROR_BUSY, "captures are still announced: end them first");
     status = vmm__work_finish(&work, error);
   } else {
     (void)close_last(&work);

@@ -29,12 +29,13 @@ vmm_status vmm__status_of(int op, int code) {
   }
 }
 
-static const char *advice(vmm_status status) {
-  switch (status) {
+static const char *advice(const vmm__work *work) {
+  switch (work->status) {
     case VMM_ERROR_OUT_OF_DEVICE_MEMORY:
       return "free or trim memory, or ask for less";
     case VMM_ERROR_OUT_OF_ADDRESS_SPACE:
-      return "make the pool with a smaller or larger reservation, or free blocks";
+      return work->op == VMM_OP_mem_reserve ? "ask for a smaller reservation"
+                                            : "free blocks, or make the pool with a larger reservation";
     case VMM_ERROR_MAPPING_LIMIT:
       return "use larger mappings (mapping_min)";
     case VMM_ERROR_LIMIT:
@@ -72,6 +73,20 @@ static void add_call(vmm__text *text, const vmm__work *work) {
   }
 }
 
+/* What the number in work->size is about, where the message does not say it. */
+static void add_size(vmm__text *text, const vmm__work *work) {
+  if (work->size == 0) return;
+  if (work->status == VMM_ERROR_BUSY) {
+    vmm__text_add(text, " (");
+    vmm__text_add_number(text, work->size);
+    vmm__text_add(text, ")");
+  } else {
+    vmm__text_add(text, " (for ");
+    vmm__text_add_bytes(text, work->size);
+    vmm__text_add(text, ")");
+  }
+}
+
 static void add_state(vmm__text *text, const vmm__work *work) {
   if (work->total_bytes != 0) {
     vmm__text_add(text, "; ");
@@ -87,7 +102,7 @@ static void add_state(vmm__text *text, const vmm__work *work) {
   if (work->undo_failures != 0) {
     vmm__text_add(text, "; ");
     vmm__text_add_signed(text, work->undo_failures);
-    vmm__text_add(text, " undo steps failed, first with ");
+    vmm__text_add(text, work->undo_failures == 1 ? " undo step failed, with " : " undo steps failed, first with ");
     vmm__text_add(text, vmm_code_name(work->undo_code));
     vmm__text_add(text, ", what they hold is quarantined");
   }
@@ -122,8 +137,9 @@ vmm_status vmm__work_finish(vmm__work *work, vmm_error *error) {
   if (work->message != NULL) vmm__text_add(&text, work->message);
   else if (work->op >= 0) add_call(&text, work);
   else vmm__text_add(&text, vmm_status_text((int)work->status));
+  if (work->op < 0) add_size(&text, work);
   add_state(&text, work);
-  hint = advice(work->status);
+  hint = advice(work);
   if (hint != NULL) {
     vmm__text_add(&text, "; ");
     vmm__text_add(&text, hint);

@@ -128,7 +128,7 @@ static void count_streams(vmm_device *device, int streams, int captures) {
 
 static vmm_status start(vmm__work *work, vmm_device *device, const char *function, vmm_error *error) {
   if (vmm__forked()) return vmm__fail_forked(error, function);
-  if (device == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "device is NULL");
+  if (device == NULL) return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "device is NULL");
   vmm__work_start(work, device, function, 0);
   if (vmm__device_lost(device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
   return VMM_OK;

@@ -5,14 +5,10 @@
 #include "pool/pool.h"
 
 vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char *function, vmm_error *error) {
-  char message[128];
-  vmm__text text = vmm__text_start(message, sizeof message);
-
   if (vmm__forked()) return vmm__fail_forked(error, function);
   if (pool != NULL && output != NULL) return VMM_OK;
-  vmm__text_add(&text, function);
-  vmm__text_add(&text, pool == NULL ? ": pool is NULL" : ": the output pointer is NULL");
-  return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, message);
+  return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function,
+                      pool == NULL ? "pool is NULL" : "the output pointer is NULL");
 }
 
 vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
@@ -90,8 +86,8 @@ static bool round_size(vmm__u64 requested, vmm__u64 *size) {
   return vmm__round_up(requested == 0 ? 1 : requested, VMM__BLOCK_UNIT, size);
 }
 
-static vmm_status too_large(const char *message, vmm_error *error) {
-  return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, message);
+static vmm_status too_large(const char *function, vmm_error *error) {
+  return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "the size is too large to round up");
 }
 
 vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long long *address, vmm_error *error) {
@@ -102,7 +98,7 @@ vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long
   status = vmm__pool_refuse(pool, address, "vmm_pool_alloc", error);
   if (status != VMM_OK) return status;
   request.requested = size;
-  if (!round_size(size, &request.size)) return too_large("vmm_pool_alloc: the size is too large to round up", error);
+  if (!round_size(size, &request.size)) return too_large("vmm_pool_alloc", error);
   return alloc(pool, &request, address, "vmm_pool_alloc", error);
 }
 
@@ -128,8 +124,7 @@ vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigne
   request.deadline_ns = known.deadline_ns;
   request.flags = known.flags;
   request.alignment = vmm__max(known.alignment, VMM__BLOCK_UNIT);
-  if (!round_size(known.size, &request.size))
-    return too_large("vmm_pool_alloc_with: the size is too large to round up", error);
+  if (!round_size(known.size, &request.size)) return too_large("vmm_pool_alloc_with", error);
   if ((known.alignment != 0 && !vmm__is_power_of_two(known.alignment)) || known.alignment > pool->region.size)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
                      "vmm_pool_alloc_with: the alignment is no power of two, or larger than the reservation");
@@ -151,8 +146,9 @@ static vmm_status free_block(vmm_pool *pool, vmm__u64 address, bool ordered, con
   if (found && ordered) pool->ordered_frees++;
   vmm__lock_release(&pool->lock);
   if (found) return VMM_OK;
-  status = vmm__fail(error, VMM_ERROR_UNKNOWN_ADDRESS,
-                     "not the start of a live block of this pool: freed before, an inner address, or another pool's");
+  status =
+      vmm__fail_in(error, VMM_ERROR_UNKNOWN_ADDRESS, function,
+                   "not the start of a live block of this pool: freed before, an inner address, or another pool's");
   if (error != NULL) error->address = address;
   return status;
 }

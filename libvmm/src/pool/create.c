@@ -46,8 +46,10 @@ vmm_status vmm__pool_find_peer(vmm__work *work, int ordinal, int *raw) {
   int count = 0;
 
   CU_CHECK(work, 0, 0, device_count, (device, &count));
-  if (ordinal < 0 || ordinal >= count || ordinal == device->ordinal)
-    return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "a peer is no device, or the owner itself");
+  if (ordinal < 0 || ordinal >= count)
+    return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "a peer is not the ordinal of a device");
+  if (ordinal == device->ordinal)
+    return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "the device that owns the memory is named as its own peer");
   CU_CHECK(work, 0, 0, device_get, (device, raw, ordinal));
 undo:
   return work->status;

@@ -19,7 +19,7 @@ static vmm_status begin(vmm_pool *pool, vmm__work *work, int mode) {
   vmm__lock_acquire(&pool->lock);
   if (pool->space.block_count != 0 && mode != VMM_DESTROY_FORCED && !work->teardown) {
     work->size = pool->space.block_count;
-    (void)vmm__work_fail(work, VMM_ERROR_BUSY, "blocks are still live; free them or destroy by force");
+    (void)vmm__work_fail(work, VMM_ERROR_BUSY, "blocks are still live: free them or destroy by force");
   } else {
     pool->closing = true;
   }
@@ -46,10 +46,8 @@ static vmm_status give_back(vmm_pool *pool, vmm__work *work) {
   (void)vmm__pool_trim(pool, work, 0, UINT64_MAX);
   if (work->status != VMM_OK) return work->status;
   if (vmm__work_lock(work) != VMM_OK) return work->status;
-  if (pool->region.mappings.count != 0) {
-    work->size = pool->region.quarantined_bytes;
+  if (pool->region.mappings.count != 0)
     return vmm__work_fail(work, VMM_ERROR_BUSY, "quarantined memory could not be unmapped; destroy again later");
-  }
   return vmm__region_close(&pool->region, work);
 }
 

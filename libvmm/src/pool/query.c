@@ -11,32 +11,35 @@ static vmm_block_info block_info(const vmm__block *block) {
   return info;
 }
 
-static vmm_status unknown(vmm__u64 address, vmm_error *error) {
-  vmm_status status = vmm__fail(error, VMM_ERROR_UNKNOWN_ADDRESS, "no live block holds the address");
+static vmm_status unknown(vmm__u64 address, const char *function, vmm_error *error) {
+  vmm_status status = vmm__fail_in(error, VMM_ERROR_UNKNOWN_ADDRESS, function, "no live block holds the address");
 
   if (error != NULL) error->address = address;
   return status;
 }
 
-vmm_status vmm_pool_find(vmm_pool *pool, unsigned long long address, vmm_block_info *block, vmm_error *error) {
-  vmm_status status = vmm__pool_refuse(pool, block, "vmm_pool_find", error);
+static vmm_status find(vmm_pool *pool, vmm__u64 address, vmm_block_info *block, const char *function,
+                       vmm_error *error) {
   vmm__block found;
   bool is;
 
-  if (status != VMM_OK) return status;
   vmm__lock_acquire(&pool->lock);
   is = vmm__space_find(&pool->space, address, &found);
   vmm__lock_release(&pool->lock);
-  if (!is) return unknown(address, error);
-  *block = block_info(&found);
+  if (!is) return unknown(address, function, error);
+  if (block != NULL) *block = block_info(&found);
   return VMM_OK;
+}
+
+vmm_status vmm_pool_find(vmm_pool *pool, unsigned long long address, vmm_block_info *block, vmm_error *error) {
+  vmm_status status = vmm__pool_refuse(pool, block, "vmm_pool_find", error);
+
+  return status == VMM_OK ? find(pool, address, block, "vmm_pool_find", error) : status;
 }
 
 vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_pool **pool, vmm_block_info *block,
                            vmm_error *error) {
-  vmm_block_info info;
   vmm__client *client;
-  vmm_pool *owner;
   vmm_status status;
 
   if (pool != NULL) *pool = NULL;
@@ -44,14 +47,11 @@ vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_p
   if (device == NULL || pool == NULL)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_find: device or pool is NULL");
   client = vmm__device_pin_client(device, address);
-  if (client == NULL) return unknown(address, error);
-  owner = client->owner;
-  status = vmm_pool_find(owner, address, &info, error);
+  if (client == NULL) return unknown(address, "vmm_device_find", error);
+  status = find(client->owner, address, block, "vmm_device_find", error);
+  if (status == VMM_OK) *pool = client->owner;
   vmm__device_unpin_client(device, client);
-  if (status != VMM_OK) return status;
-  *pool = owner;
-  if (block != NULL) *block = info;
-  return VMM_OK;
+  return status;
 }
 
 static vmm_status refuse_listing(const vmm_pool *pool, const void *array, size_t capacity, const size_t *count,
@@ -59,7 +59,7 @@ static vmm_status refuse_listing(const vmm_pool *pool, const void *array, size_t
   vmm_status status = vmm__pool_refuse(pool, count, function, error);
 
   if (status == VMM_OK && array == NULL && capacity != 0)
-    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "the array is NULL, but its capacity is not 0");
+    return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "the array is NULL, but its capacity is not 0");
   return status;
 }
 

@@ -42,7 +42,7 @@ TEST(the_same_device_opens_twice_and_closes_twice) {
   options.limit = 100 * MIB;
   options.sync_policy = VMM_SYNC_DEVICE;
   CHECK_CALL(refuse(&f, 0, &options, VMM_ERROR_INVALID_ARGUMENT));
-  CHECK(strstr(f.error.message, "other options") != NULL);
+  CHECK(strstr(f.error.message, "vmm_device_open: the device is open with another ") != NULL);
   options.sync_policy = 0;
   options.context = f.context; /* another key: a device of its own, on the caller's context */
   CHECK_OK_ERROR(vmm_device_open(&third, 0, &options, &f.error), &f.error);
