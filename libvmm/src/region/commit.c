@@ -133,7 +133,7 @@ static vmm_status run(vmm__region *region, vmm__work *work, vmm__commit *commit)
  * does not wait, the context would be lost) but quarantined. */
 static void undo_commit(vmm__region *region, vmm__work *work, vmm__commit *commit) {
   size_t i = commit->count;
-  bool quiet = vmm__region_data_done(region);
+  bool quiet = vmm__region_data_done(region, work);
 
   while (i-- > 0) {
     vmm__piece *piece = &commit->pieces[i];

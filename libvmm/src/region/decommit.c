@@ -174,7 +174,7 @@ void vmm__region_recover(vmm__region *region, vmm__work *work) {
   again.attempts_left = 0;
   vmm__handles_recover(&again, false);
   if (region->revoke_count != 0) recover_revokes(region, &again);
-  if (region->quarantined_bytes == 0 || !vmm__region_data_done(region)) return;
+  if (region->quarantined_bytes == 0 || !vmm__region_data_done(region, &again)) return;
   while (next_quarantined(region, &i, &mapping)) {
     vmm__u64 from = mapping.address, to = mapping.address + mapping.size;
 

@@ -116,7 +116,7 @@ vmm__presence vmm__region_presence(vmm__region *region, vmm__u64 address);
 /* verify=data: a word per granule written and read back. */
 vmm_status vmm__region_verify_data(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size);
 /* Whether all work that verify=data queued is done: until then its range must not be unmapped. */
-bool vmm__region_data_done(vmm__region *region);
+bool vmm__region_data_done(vmm__region *region, const vmm__work *work);
 /* Makes the pinned buffer that needs. */
 vmm_status vmm__region_prepare_verify(vmm__region *region, vmm__work *work);
 

@@ -51,13 +51,17 @@ undo:
   return work->status;
 }
 
-/* The library's own stream is first in, first out: a fence recorded now covers all that was queued before. */
-bool vmm__region_data_done(vmm__region *region) {
+/* The library's own stream is first in, first out: a fence recorded now covers all that was queued before. What is queued
+ * there is short; and a growth that verifies could not get past it either. */
+bool vmm__region_data_done(vmm__region *region, const vmm__work *work) {
   vmm_device *device = region->device;
+  vmm__work wait = *work;
 
   if (!region->data_pending || vmm__device_lost(device)) return true;
+  wait.status = VMM_OK;
+  wait.attempts_left = 0;
   if (vmm__cu_event_record(device, device->stream_event, device->stream) != VMM_CODE_SUCCESS ||
-      vmm__cu_event_query(device, device->stream_event) != VMM_CODE_SUCCESS)
+      vmm__fence_wait(&wait, device->stream_event) != VMM_OK)
     return vmm__device_lost(device);
   region->data_pending = false;
   return true;
