@@ -48,7 +48,9 @@ def stages(jobs: int) -> list[Stage]:
         Stage("conformance on sim", [*ctest, "conformance"], "libvmm/tests/conformance"),
         Stage("faults, sampled", [*ctest, "faults"], "libvmm/tests/faults"),
         Stage("fuzz, seeded", [*ctest, "fuzz"], "libvmm/tests/fuzz/fuzz_*.c"),
-        Stage("mutants", [*python, "scripts/mutants.py"], "scripts/mutants.py"),
+        Stage(
+            "mutants, sampled", [*python, "scripts/mutants.py", "--sample", "--jobs", str(jobs)], "scripts/mutants.py"
+        ),
         Stage("Python", [*pytest, "not packaging"]),
         Stage("packaging", [*pytest, "packaging"]),
     ]

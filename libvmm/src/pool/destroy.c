@@ -58,7 +58,9 @@ static vmm_status tear_down(vmm_pool *pool, vmm__work *work, int mode) {
   vmm__work_probe(work);
   if (vmm__device_lost(pool->device)) return work->status;
   vmm__lock_acquire(&pool->lock);
-  pool->closing = false; /* the pool still stands, without what was given back */
+  /* The pool still stands, without what was given back. If its address range may be free already, and be another's by now,
+   * nothing is mapped there again. */
+  pool->closing = pool->region.free_code != 0;
   vmm__lock_release(&pool->lock);
   return work->status;
 }

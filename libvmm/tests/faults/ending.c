@@ -47,6 +47,18 @@ static void check_again_thread(world *w, run *r) {
   if (now.current != w->guest || now.mode != 1) broken(r, "the second call left another context or capture mode");
 }
 
+/* A pool whose destroy failed is a pool. */
+static void check_stands(world *w, run *r) {
+  vmm_error error;
+  u64 address = 0;
+  vmm_status status = vmm_pool_alloc(w->pool, w->granule, &address, &error);
+
+  /* Its range may be another's already. */
+  if (faulted(r, VMM_OP_mem_address_free) && status == VMM_ERROR_BUSY) return;
+  if (status != VMM_OK) broken(r, "the pool whose destroy failed does not allocate: %s", error.message);
+  else if (vmm_pool_free_idle(w->pool, address, NULL) != VMM_OK) broken(r, "... nor free");
+}
+
 /* A release that answers INVALID_VALUE twice was done, or is refused twice: nobody can tell, so the device goes on telling,
  * until it is closed. */
 static bool release_in_doubt(const run *r) {
@@ -64,6 +76,7 @@ void promises_again(world *w, run *r) {
     return;
   }
   if (r->status == VMM_OK || gone || deceived(r)) return;
+  if (r->s->what == DESTROY) check_stands(w, r);
   /* What a failed creation left behind for nobody may be the very memory that is short. */
   if (w->s->prepare != NULL && w->s->full && !w->s->idle) (void)vmm_fault_release_orphans(w->driver);
   memset(&error, 0, sizeof error);

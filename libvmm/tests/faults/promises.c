@@ -24,6 +24,14 @@ static bool was_answered(const run *r, int op, int code) {
   return false;
 }
 
+static bool was_refused(const run *r, int op) {
+  size_t i;
+
+  for (i = 0; i < r->call_count; i++)
+    if (r->calls[i].op == op && r->calls[i].code != 0) return true;
+  return false;
+}
+
 static void check_error(run *r) {
   const vmm_error *e = &r->error;
   const unsigned char *bytes = (const unsigned char *)e;
@@ -290,6 +298,9 @@ void promises_after(world *w, run *r) {
   check_accounts(w, r);
   if (w->pool != NULL && vmm_pool_check(w->pool, &error) != VMM_OK) broken(r, "pool check: %s", error.message);
   if (r->after.has_device && r->after.lost != lost) broken(r, "lost is %d", r->after.lost);
+  if (!lost && r->status == VMM_OK && (r->s->what == DESTROY || r->s->what == CLOSE) &&
+      was_refused(r, VMM_OP_event_destroy))
+    broken(r, "nothing tells of the event that the driver kept");
   if (r->status != VMM_OK && r->s->stands == NOTHING && w->device != NULL) broken(r, "a failed open gave a device");
   if (r->status != VMM_OK && r->s->what == CREATE && w->pool != NULL) broken(r, "a failed create gave a pool");
   check_blocks(w, r);
