@@ -88,6 +88,8 @@ static int work(int worker, tally *tallies) {
   return 0;
 }
 
+extern void __gcov_dump(void) __attribute__((weak)); /* there only in a build that measures coverage */
+
 static bool run_jobs(tally *tallies, size_t stride) {
   pid_t children[MAX_JOBS];
   bool good = true;
@@ -98,7 +100,12 @@ static bool run_jobs(tally *tallies, size_t stride) {
     fflush(stdout);
     children[i] = fork();
     if (children[i] < 0) return false;
-    if (children[i] == 0) _exit(work(i, tallies + (size_t)i * stride));
+    if (children[i] == 0) {
+      int code = work(i, tallies + (size_t)i * stride);
+
+      if (__gcov_dump != NULL) __gcov_dump(); /* _exit would lose what this process covered */
+      _exit(code);
+    }
   }
   for (i = 0; i < global.jobs; i++) {
     if (waitpid(children[i], &status, 0) == children[i] && WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
