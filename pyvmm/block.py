@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .pool import Pool
 
 
-class Block:
+class Block(reaper.Owner):
     """Memory of a pool. close(), leaving `with` and dropping it free it, ordered on the pool's home stream."""
 
     __slots__ = ("__weakref__", "_address", "_epoch", "_live", "nbytes", "pool", "tag")

@@ -40,7 +40,7 @@ def settle(status: int, detail: Any, done: int = 0) -> None:
         raise errors.exception(status, detail, done)
 
 
-class Device:
+class Device(reaper.Owner):
     """A GPU by CUDA's number, on the CUDA driver of this machine or on the driver given.
 
     Options: context (a CUcontext), sync_policy ("auto", "device", "streams", "on_demand"), retry_attempts, retry_first,
@@ -65,6 +65,7 @@ class Device:
         self._pools: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()
         self._context = int(ffi.cast("uintptr_t", filled.context))
         self._pressure = 0
+        self._callback: Pressure | None = None
         if pressure is not None:
             self.set_pressure(pressure)
 
@@ -80,9 +81,15 @@ class Device:
     def close(self) -> None:
         """Ends this use of the device. BusyError while pools stand on it. Closing twice is fine."""
         reaper.reap()
-        if self._pressure and not self.closed:
-            self.set_pressure(None)
-        _end_device(self._gate)
+        callback = self._callback
+        if callback is not None and not self.closed:
+            self.set_pressure(None)  # another use of the device may go on, without this one's callback
+        try:
+            _end_device(self._gate)
+        except errors.VmmError:
+            if callback is not None and not self.closed:
+                self.set_pressure(callback)
+            raise
 
     def __enter__(self) -> Device:
         return self
@@ -131,7 +138,7 @@ class Device:
         reaper.reap()
         pool, block, error = ffi.new("vmm_pool **"), new_record(BlockInfo), new()
         with self._gate as device:
-            check(lib.vmm_device_find(device, sizes.parse(address, "address"), pool, block, error), error)
+            check(lib.vmm_device_find(device, sizes.integer(address, "address"), pool, block, error), error)
         return self._pools.get(int(ffi.cast("uintptr_t", pool[0]))), read(BlockInfo, block)
 
     # ---- what it knows ----
@@ -192,7 +199,7 @@ class Device:
         old, error = self._pressure, new()
         if callback is None:
             _clear_pressure(self._gate, old)
-            self._pressure = 0
+            self._pressure, self._callback = 0, None
             return
         here = weakref.ref(self)
 
@@ -208,7 +215,7 @@ class Device:
         except BaseException:
             callbacks.forget(key)
             raise
-        self._pressure = key
+        self._pressure, self._callback = key, callback
         callbacks.forget(old)
         reaper.unhook_at_exit(self)
 

@@ -11,7 +11,7 @@ from ._vmm import ffi, lib
 from .errors import InvalidArgumentError, check
 
 HIDDEN = frozenset(
-    {"struct_size", "driver", "pressure", "pressure_data", "host_memory", "hook", "hook_data", "reserved"}
+    {"struct_size", "driver", "pressure", "pressure_data", "host_memory", "hook", "hook_data", "reserved", "peer_count"}
 )
 """Fields that have their own parameter, or none."""
 
@@ -36,6 +36,8 @@ def seconds(value: float | None, what: str) -> int:
     """Seconds as nanoseconds; None is the default, which the library writes 0."""
     if value is None:
         return 0
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{what}: a number of seconds, not {type(value).__name__}")
     if not 0 < value < 2**34:
         raise InvalidArgumentError(f"{what}: {value!r} is no positive number of seconds")
     return max(1, round(value * 1e9))

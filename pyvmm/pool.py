@@ -20,7 +20,7 @@ R = TypeVar("R")
 NO_GROWTH = lib.VMM_REQUEST_NO_GROWTH
 
 
-class Pool:
+class Pool(reaper.Owner):
     """Memory of a device. Blocks keep their pool alive.
 
     Options: reservation, initial, limit, mapping_min, mapping_max (sizes), home_stream (what alloc and free are ordered
@@ -122,7 +122,7 @@ class Pool:
         request, error, address = ffi.new("vmm_request *"), new(), ffi.new("unsigned long long *")
         check(lib.vmm_request_init(request, ffi.sizeof("vmm_request")))
         request.size, request.alignment = number, sizes.parse(alignment, "alignment")
-        request.tag, request.deadline_ns = sizes.parse(tag, "tag"), seconds(deadline, "deadline")
+        request.tag, request.deadline_ns = sizes.integer(tag, "tag"), seconds(deadline, "deadline")
         flags = (lib.VMM_REQUEST_ONE_MAPPING, one_mapping), (lib.VMM_REQUEST_SCRUB, scrub), (NO_GROWTH, not growth)
         request.flags = sum(flag for flag, wanted in flags if wanted)
         with self._gate as pool:
@@ -230,7 +230,7 @@ class Pool:
     def find(self, address: int) -> BlockInfo:
         """The live block that holds an address, at its start or inside."""
         reaper.reap()
-        struct, error, number = new_record(BlockInfo), new(), sizes.parse(address, "address")
+        struct, error, number = new_record(BlockInfo), new(), sizes.integer(address, "address")
         with self._gate as pool:
             check(lib.vmm_pool_find(pool, number, struct, error), error)
         return read(BlockInfo, struct)
@@ -273,8 +273,6 @@ def settle_new(status: int, error: Any, pool: Pool) -> None:
 
 
 def _fill(options: dict[str, Any]) -> Any:
-    if "peer_count" in options:
-        raise TypeError("Pool() got an unknown option 'peer_count'; peers= is a list")
     return fill("Pool()", "vmm_pool_options", options, {"verify": "VMM_VERIFY_"})
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import sys
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ._vmm import lib
 
@@ -56,15 +54,30 @@ def reap() -> None:
         del end  # the last hold on a device, perhaps, which then queues itself
 
 
+class _Messenger:
+    """Warns as it is dropped: there an exception goes to sys.unraisablehook, and nowhere else."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def __del__(self) -> None:
+        warnings.warn(self.message, ResourceWarning, stacklevel=4)
+
+
 def warn(message: str) -> None:
     """For failures that no call can raise: not even where warnings are errors, for the caller did nothing wrong."""
-    try:
-        warnings.warn(message, ResourceWarning, stacklevel=3)
-    except ResourceWarning as error:
-        told: Any = SimpleNamespace(
-            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, err_msg=None, object=None
-        )
-        sys.unraisablehook(told)
+    _Messenger(message)
+
+
+class Owner:
+    """Base of what stands for memory of the library's: a copy would free it a second time."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} owns memory of a device and cannot be copied or pickled")
 
 
 def unhook_at_exit(owner: Hooked) -> None:

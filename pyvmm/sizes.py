@@ -33,15 +33,20 @@ def parse(value: Size, name: str = "size") -> int:
         exact = Fraction(match.group(1)) * unit
         if exact.denominator != 1:
             raise InvalidArgumentError(f"{name}: {value!r} is no whole number of bytes")
-        number = int(exact)
-    elif isinstance(value, bool):
-        raise TypeError(f"{name}: a size is an int or a text like '64MiB', not a bool")
-    else:
-        try:
-            number = operator.index(value)
-        except TypeError:
-            kind = type(value).__name__
-            raise TypeError(f"{name}: a size is an int or a text like '64MiB', not {kind}") from None
+        return in_range(int(exact), name)
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: a size is an int or a text like '64MiB', not {type(value).__name__}")
+    return in_range(operator.index(value), name)
+
+
+def integer(value: SupportsIndex, name: str) -> int:
+    """An address or another number that is no size."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: an int, not {type(value).__name__}")
+    return in_range(operator.index(value), name)
+
+
+def in_range(number: int, name: str) -> int:
     if not 0 <= number <= LARGEST:
         raise InvalidArgumentError(f"{name}: {number} is outside 0 .. 2**64 - 1")
     return number

@@ -100,11 +100,11 @@ static void add_state(vmm__text *text, const vmm__work *work) {
     vmm__text_add_bytes(text, work->gave_back);
   }
   if (work->undo_failures != 0) {
-    vmm__text_add(text, "; ");
+    vmm__text_add(text, "; undo steps that failed: ");
     vmm__text_add_signed(text, work->undo_failures);
-    vmm__text_add(text, work->undo_failures == 1 ? " undo step failed, with " : " undo steps failed, first with ");
+    vmm__text_add(text, ", first with ");
     vmm__text_add(text, vmm_code_name(work->undo_code));
-    vmm__text_add(text, ", what they hold is quarantined");
+    vmm__text_add(text, "; what they hold is quarantined");
   }
 }
 

@@ -112,6 +112,20 @@ TEST(what_can_never_fit_is_refused_and_costs_no_idle_memory) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* What the failed attempt had taken is back by then. */
+TEST(the_error_says_what_is_free_afterwards) {
+  u64 address;
+  fixture f;
+
+  CHECK_CALL(fixture_open(&f, NULL));
+  CHECK_CALL(fixture_rule(&f, "cuMemSetAccess:NOT_READYx*"));
+  CHECK_STATUS(vmm_pool_alloc(f.pool, 100 * MIB, &address, &f.error), VMM_ERROR_NOT_READY);
+  CHECK_EQ(f.error.total_bytes, 256 * MIB);
+  CHECK_EQ(f.error.free_bytes, 256 * MIB);
+  CHECK(strstr(f.error.message, "256 of 256 MiB free") != NULL);
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(the_per_thread_stream_is_no_home_stream) {
   vmm_pool_options options = fixture_pool_options();
   vmm_pool *pool = NULL;
