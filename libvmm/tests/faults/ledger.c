@@ -78,6 +78,7 @@ void check_ledger(run *r) {
   u64 handles = ledger->references - r->after.orphans[VMM_OP_mem_create];
 
   check_objects(r);
+  if (abandoned(r) != 0 && r->error.undo_failures == 0) broken(r, "nothing tells that the pool could not be undone");
   if (!r->after.has_device) return;
   if (device->created_bytes - device->released_bytes != device->handle_bytes + device->quarantined_bytes ||
       device->created_count - device->released_count != device->handle_count + device->quarantined_count)

@@ -198,6 +198,15 @@ TEST(records_of_growth_and_trim_are_given_back) {
     if (i == 50) early = atomic_load(&f.memory.out);
   }
   CHECK_EQ(atomic_load(&f.memory.out), early);
+  CHECK_CALL(fixture_rule(&f, "cuMemSetAccess:UNKNOWN@1x*"));
+  for (i = 0; i < 2000; i++) {
+    u64 a = 0;
+
+    CHECK_EQ(vmm_pool_alloc(f.pool, 300 * KIB, &a, NULL), VMM_ERROR_DRIVER);
+    if (i == 50) early = atomic_load(&f.memory.out);
+  }
+  CHECK_EQ(atomic_load(&f.memory.out), early);
+  CHECK_CALL(fixture_clear(&f));
   CHECK_CALL(fixture_close(&f));
 }
 

@@ -87,6 +87,37 @@ TEST(verification_that_does_not_end_is_not_unmapped_under) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* The stream that the library made for itself. */
+static void *own_stream(fixture *f) {
+  static vmm_record_entry entries[64];
+  size_t count = 0, i;
+
+  CHECK_OK_RETURN(vmm_record_get(f->driver, 0, entries, 64, &count), NULL);
+  for (i = 0; i < count; i++)
+    if (entries[i].op == VMM_OP_stream_create) return (void *)(size_t)entries[i].output;
+  CHECK_RETURN(false, NULL);
+}
+
+TEST(nor_is_it_by_a_later_call_that_tries_again) {
+  fixture_options options;
+  u64 address = 1;
+  fixture f;
+
+  fixture_defaults(&options);
+  options.pool.verify = VMM_VERIFY_DATA;
+  options.device.deadline_ns = 2 * MS;
+  CHECK_CALL(fixture_open(&f, &options));
+  OK(vmm_raw_kernel_spin(f.sim, own_stream(&f), 20 * MS));
+  CHECK_STATUS(vmm_pool_alloc(f.pool, MIB, &address, &f.error), VMM_ERROR_TIMEOUT);
+  CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, MIB);
+  CHECK_OK(vmm_pool_trim(f.pool, 0, 0, NULL, NULL));
+  CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, MIB);
+  vmm_driver_wait(f.sim, 30 * MS);
+  CHECK_OK(vmm_pool_trim(f.pool, 0, 0, NULL, NULL));
+  CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, 0);
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(verification_that_cannot_be_queued_stops_the_growth) {
   static const char *faults[] = {"cuMemsetD2D32Async:UNKNOWN", "cuMemcpyDtoHAsync:UNKNOWN@3", "cuEventRecord:UNKNOWN"};
   int i;
