@@ -369,6 +369,7 @@ typedef struct vmm_request {
   unsigned long long tag;         /* the caller's number, shown in listings */
   unsigned long long deadline_ns; /* for this call; 0: the device's */
   unsigned int flags;             /* vmm_request_flags */
+  unsigned int reserved;          /* zero */
 } vmm_request;
 
 /* As vmm_device_options_init. */

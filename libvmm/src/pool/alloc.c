@@ -128,6 +128,8 @@ vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigne
   if ((known.alignment != 0 && !vmm__is_power_of_two(known.alignment)) || known.alignment > pool->region.size)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
                      "vmm_pool_alloc_with: the alignment is no power of two, or larger than the reservation");
+  if (known.reserved != 0)
+    return vmm__fail(error, VMM_ERROR_VERSION, "vmm_request sets a field this version of the library does not know");
   if ((known.flags & ~known_flags) != 0)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_alloc_with: unknown flag");
   return alloc(pool, &request, address, "vmm_pool_alloc_with", error);
