@@ -155,7 +155,7 @@ vmm_status vmm__region_commit(vmm__region *region, vmm__work *work, vmm__commit 
   vmm__work_probe(work);
   vmm__work_measure(work);
   undo_commit(region, work, commit);
-  vmm__work_measure(work); /* as the caller finds it, without the half of a growth: unless the device was lost meanwhile */
+  vmm__work_measure(work); /* again, as the caller finds it: without the half of a growth */
   return work->status;
 }
 
