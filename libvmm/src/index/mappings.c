@@ -101,19 +101,6 @@ bool vmm__mappings_remove(vmm__mappings *table, vmm__u64 address, vmm__mapping *
   return true;
 }
 
-vmm__u64 vmm__mappings_bytes_in(const vmm__mappings *table, vmm__u64 address, vmm__u64 size) {
-  vmm__u64 end = vmm__saturating_add(address, size);
-  vmm__u64 bytes = 0;
-
-  for (size_t i = vmm__mappings_lower_bound(table, address); i < table->count; i++) {
-    const vmm__mapping *entry = &table->entries[i];
-
-    if (entry->address >= end) break;
-    bytes += vmm__min(entry->address + entry->size, end) - vmm__max(entry->address, address);
-  }
-  return bytes;
-}
-
 vmm__u64 vmm__mappings_first_unmapped(const vmm__mappings *table, vmm__u64 address) {
   size_t i = vmm__mappings_lower_bound(table, address);
 

@@ -47,9 +47,6 @@ vmm__mapping *vmm__mappings_find(const vmm__mappings *table, vmm__u64 address);
 size_t vmm__mappings_lower_bound(const vmm__mappings *table, vmm__u64 address);
 static inline vmm__mapping *vmm__mappings_at(const vmm__mappings *table, size_t i) { return &table->entries[i]; }
 
-/* Bytes of mappings within [address, address + size): equal to size if it is wholly mapped. */
-vmm__u64 vmm__mappings_bytes_in(const vmm__mappings *table, vmm__u64 address, vmm__u64 size);
-
 /* The lowest address in [base, limit_end), a multiple of granularity from base, where `size` bytes are unmapped; 0 if
  * there is none. First fit. */
 vmm__u64 vmm__mappings_lowest_gap(const vmm__mappings *table, vmm__u64 base, vmm__u64 limit_end, vmm__u64 size,

@@ -21,9 +21,6 @@ static inline vmm__bin vmm__bin_of(const vmm__space *space, vmm__u64 size) {
   return (vmm__bin){word, (unsigned)(units >> shift) & (VMM__BINS_PER_WORD - 1)};
 }
 
-/* Whether every size in the bin is the same. */
-static inline bool vmm__bin_exact(vmm__bin bin) { return bin.word <= 1; }
-
 /* The next bin that is not empty, at `bin` or above / above it. False if there is none. */
 static inline bool vmm__bin_from(const vmm__space *space, vmm__bin *bin, bool above) {
   vmm__u64 bits = space->bins[bin->word] & ((UINT64_MAX << bin->bit) << above);
