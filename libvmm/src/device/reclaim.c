@@ -12,9 +12,10 @@ enum { RUNG_OWN_IDLE = 0, RUNG_PRESSURE, RUNG_LATE_RETRY, RUNG_END };
 static const vmm__u64 late_retry_ns =
     2000000; /* a driver that scrubs freed memory is done by then (seen in the field) */
 
-static _Thread_local unsigned pressure_depth;
+static _Thread_local const vmm_device
+    *pressed; /* whose callback the thread is in: nothing grows in one, so there is one */
 
-bool vmm__in_pressure(void) { return pressure_depth != 0; }
+bool vmm__in_pressure(void) { return pressed != NULL; }
 
 static vmm__u64 give_back_own(vmm__work *work, vmm__u64 need, vmm__give_back own_idle, void *owner) {
   vmm__u64 done = own_idle(owner, work, need);
@@ -44,9 +45,9 @@ static bool press(vmm__work *work, vmm__u64 need) {
   }
   vmm__lock_release(&device->lock);
   if (pressure == NULL) return false;
-  pressure_depth++;
+  pressed = device;
   said = pressure(data, device, need);
-  pressure_depth--;
+  pressed = NULL;
   vmm__lock_acquire(&device->lock);
   device->pressure_running--;
   vmm__lock_release(&device->lock);
@@ -90,6 +91,7 @@ bool vmm__ladder_ended(const vmm__ladder *ladder) { return ladder->rung >= RUNG_
 
 vmm_status vmm_device_set_pressure(vmm_device *device, vmm_pressure_callback pressure, void *data, vmm_error *error) {
   vmm__work work;
+  unsigned own = pressed == device ? 1 : 0; /* a callback does not wait for itself */
   vmm__u64 start;
   bool running;
 
@@ -100,7 +102,7 @@ vmm_status vmm_device_set_pressure(vmm_device *device, vmm_pressure_callback pre
   vmm__lock_acquire(&device->lock);
   device->pressure = pressure;
   device->pressure_data = data;
-  running = device->pressure_running > pressure_depth;
+  running = device->pressure_running > own;
   vmm__lock_release(&device->lock);
   while (running) {
     if (vmm__clock_now() - start >= device->deadline_ns) {
@@ -109,7 +111,7 @@ vmm_status vmm_device_set_pressure(vmm_device *device, vmm_pressure_callback pre
     }
     vmm__clock_wait(100000);
     vmm__lock_acquire(&device->lock);
-    running = device->pressure_running > pressure_depth;
+    running = device->pressure_running > own;
     vmm__lock_release(&device->lock);
   }
   return vmm__work_finish(&work, error);

@@ -29,7 +29,12 @@ static vmm_status begin(vmm_pool *pool, vmm__work *work, int mode) {
 
 /* Work on live blocks may be queued anywhere, so their end needs a context-wide fence, whatever was freed in order. */
 static vmm_status end_blocks(vmm_pool *pool, vmm__work *work) {
-  if (pool->space.block_count == 0) return VMM_OK;
+  bool none;
+
+  vmm__lock_acquire(&pool->lock);
+  none = pool->space.block_count == 0;
+  vmm__lock_release(&pool->lock);
+  if (none) return VMM_OK;
   if (!work->teardown && vmm__wait_context(work) != VMM_OK) {
     if (work->status == VMM_ERROR_TIMEOUT) work->status = VMM_ERROR_BUSY;
     return work->status;

@@ -137,12 +137,12 @@ static void recover_revokes(vmm__region *region, vmm__work *work) {
 /* From a quarantined entry to all around it that is not live. Should a mapping have been taken for unmapped once (the
  * driver refused the unmap and then denied the mapping), what lies there now need not be what the table says; measured,
  * an unmap may span several mappings and holes. */
-static void widen(const vmm__region *region, size_t i, vmm__u64 *from, vmm__u64 *to) {
+static void widen(vmm__region *region, size_t i, vmm__u64 *from, vmm__u64 *to) {
   const vmm__mappings *table = &region->mappings;
   size_t before = i, after = i + 1;
 
-  while (before > 0 && vmm__mappings_at(table, before - 1)->state == VMM_MAPPING_QUARANTINED) before--;
-  while (after < table->count && vmm__mappings_at(table, after)->state == VMM_MAPPING_QUARANTINED) after++;
+  while (before > 0 && vmm__is_quarantined(region, vmm__mappings_at(table, before - 1))) before--;
+  while (after < table->count && vmm__is_quarantined(region, vmm__mappings_at(table, after))) after++;
   *from = before == 0 ? region->base
                       : vmm__mappings_at(table, before - 1)->address + vmm__mappings_at(table, before - 1)->size;
   *to = after == table->count ? region->base + region->size : vmm__mappings_at(table, after)->address;

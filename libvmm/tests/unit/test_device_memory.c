@@ -334,6 +334,46 @@ TEST(set_pressure_waits_for_a_call_under_way) {
   CHECK_CALL(fixture_close(&f));
 }
 
+static long long clear_the_other(void *data, vmm_device *device, unsigned long long size) {
+  slow *s = data;
+
+  (void)device;
+  (void)size;
+  return vmm_device_set_pressure(s->f->device, NULL, NULL, NULL) == VMM_OK && atomic_load(&s->left) == 1 ? 0 : -1;
+}
+
+/* A callback does not wait for itself, but for one of another device it does. */
+TEST(set_pressure_waits_inside_another_devices_callback) {
+  fixture_options options;
+  vmm_device *other = NULL;
+  vmm_pool *pool = NULL;
+  pthread_t thread;
+  u64 address;
+  slow s;
+  fixture f;
+
+  fixture_defaults(&options);
+  options.sim.memory = 16 * MIB;
+  options.sim.device_count = 2;
+  options.pool.reservation = 256 * MIB;
+  CHECK_CALL(open_with(&f, &options));
+  memset(&s, 0, sizeof s);
+  s.f = &f;
+  options.device.driver = f.driver;
+  options.device.pressure = clear_the_other;
+  options.device.pressure_data = &s;
+  CHECK_OK(vmm_device_open(&other, 1, &options.device, NULL));
+  CHECK_OK(vmm_pool_create(&pool, other, &options.pool, NULL));
+  CHECK_OK(vmm_device_set_pressure(f.device, slow_callback, &s, NULL));
+  CHECK_EQ(pthread_create(&thread, NULL, ask_too_much, &s), 0);
+  while (!atomic_load(&s.entered)) nap(1);
+  CHECK_STATUS(vmm_pool_alloc(pool, 200 * MIB, &address, NULL), VMM_ERROR_OUT_OF_DEVICE_MEMORY);
+  CHECK_EQ(pthread_join(thread, NULL), 0);
+  CHECK_OK(vmm_pool_destroy(pool, VMM_DESTROY_IDLE, NULL));
+  CHECK_OK(vmm_device_close(other, NULL));
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(set_pressure_does_not_wait_for_ever) {
   fixture_options options;
   pthread_t thread;
