@@ -52,7 +52,7 @@ with pyvmm.Device(driver=pyvmm.sim(memory="64MiB")) as device:
     pool.alloc_address(100)
     del pool
     device.stats
-    print("went on", device.stats.pool_count)
+    print("went on", device.stats.pool_count, flush=True)
     import os; os._exit(0)
 """
     command = [sys.executable, "-W", "error", "-c", program]
