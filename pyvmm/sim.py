@@ -79,7 +79,7 @@ class Sim(Driver):
 
     def view(self, address: int, size: sizes.Size) -> NDArray[np.uint8]:
         """Simulated memory as a numpy array that shares it, without access check or order with queued work. Valid while
-        the range stays mapped."""
+        the range stays mapped; afterwards it shows memory of nobody's."""
         import numpy as np
 
         length, pointer = sizes.parse(size), ffi.new("void **")

@@ -80,3 +80,21 @@ def test_a_device_with_an_announced_capture_is_not_closed() -> None:
             device.close()
         assert not device.closed
     device.close()
+
+
+def test_a_view_that_outlives_what_it_showed_reads_nothing_of_it() -> None:
+    sim = pyvmm.sim(memory="64MiB")
+    with pyvmm.Device(driver=sim) as device, device.pool() as pool:
+        block = pool.alloc("4MiB")
+        old = sim.view(block.address, 4096)
+        old[:] = 7
+        block.close()
+        pool.trim()
+        assert not old.any()
+        old[:] = 9
+        with pool.alloc("4MiB") as again:
+            new = sim.view(again.address, "4MiB")
+            assert not (new == 9).any()
+    del sim, device, pool, again
+    gc.collect()
+    assert new[0] == 0 and old[0] == 9

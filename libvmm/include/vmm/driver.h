@@ -398,7 +398,8 @@ VMM_API vmm_status vmm_sim_forbid_blocking(vmm_driver *driver, int forbid);
 VMM_API vmm_status vmm_sim_new_owner(vmm_driver *driver, unsigned long long address, unsigned long long size);
 
 /* A host pointer to simulated device memory: valid while the range stays mapped; reads and writes are seen by the
- * device. A test door: no access check, no order with queued work. The range must be mapped throughout.
+ * device. Afterwards it shows memory of nobody's, until the driver ends. A test door: no access check, no order with
+ * queued work. The range must be mapped throughout.
  * Status: INVALID_ARGUMENT, UNKNOWN_ADDRESS (not mapped throughout), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_sim_view(vmm_driver *driver, unsigned long long address, unsigned long long size,
                                 void **pointer);

@@ -149,7 +149,7 @@ static void end_memory(vmm__sim *sim) {
   vmm__sim_node *node;
   int i;
 
-  vmm__sim_views_drop(sim, 0, UINT64_MAX);
+  vmm__sim_views_end(sim);
   while ((node = vmm__sim_tree_take(&sim->mappings)) != NULL) vmm__sim_free(sim, node, 1, sizeof(vmm__sim_mapping));
   while ((node = vmm__sim_tree_take(&sim->handles)) != NULL) {
     vmm__sim_handle *handle = (vmm__sim_handle *)node;

@@ -247,8 +247,8 @@ struct vmm__sim {
   vmm__sim_tree reservations;
   vmm__sim_tree mappings;
   vmm__sim_tree pinned;
-  vmm__sim_view *views;
-  vmm__u64 next_value; /* handle values of all kinds: never given twice, streams excepted */
+  vmm__sim_view *views, *old_views; /* the latter: what they showed is unmapped */
+  vmm__u64 next_value;              /* handle values of all kinds: never given twice, streams excepted */
   vmm__u64 next_stream_id;
   vmm__u64 reserve_cursor; /* where the next range is looked for; 0: at the start */
   vmm__u64 reserve_top;    /* the end of the highest range ever given */
@@ -352,6 +352,7 @@ vmm__sim_reservation *vmm__sim_reservation_at(const vmm__sim *sim, vmm__u64 addr
 vmm__sim_mapping *vmm__sim_mapping_at(vmm__sim *sim, vmm__u64 address);
 void vmm__sim_mapping_remove(vmm__sim *sim, vmm__sim_mapping *mapping);
 void vmm__sim_views_drop(vmm__sim *sim, vmm__u64 address, vmm__u64 size);
+void vmm__sim_views_end(vmm__sim *sim);
 bool vmm__sim_not_ready(vmm__sim *sim, int device); /* whether the operation that runs answers NOT_READY */
 void vmm__sim_waited(vmm__sim *sim, const vmm__sim_context *context); /* the host found work done */
 void vmm__sim_intrude(vmm__sim *sim, int device);                     /* before a map */

@@ -5,6 +5,15 @@
 #include "base/fork.h"
 #include "sim/sim.h"
 
+/* Memory of nobody's, so that whoever still holds the host pointer reads and writes that and does not crash; its place is
+ * used again for the next view of its size. */
+static void retire(vmm__sim *sim, vmm__sim_view *view) {
+  (void)mmap(view->pointer, (size_t)view->size, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  view->next = sim->old_views;
+  sim->old_views = view;
+}
+
 void vmm__sim_views_drop(vmm__sim *sim, vmm__u64 address, vmm__u64 size) {
   vmm__sim_view **link = &sim->views;
 
@@ -13,11 +22,21 @@ void vmm__sim_views_drop(vmm__sim *sim, vmm__u64 address, vmm__u64 size) {
 
     if (view->address < address + size && address < view->address + view->size) {
       *link = view->next;
-      (void)munmap(view->pointer, (size_t)view->size);
-      vmm__sim_free(sim, view, 1, sizeof *view);
+      retire(sim, view);
     } else {
       link = &view->next;
     }
+  }
+}
+
+void vmm__sim_views_end(vmm__sim *sim) {
+  vmm__sim_view *view;
+
+  vmm__sim_views_drop(sim, 0, UINT64_MAX);
+  while ((view = sim->old_views) != NULL) {
+    sim->old_views = view->next;
+    (void)munmap(view->pointer, (size_t)view->size);
+    vmm__sim_free(sim, view, 1, sizeof *view);
   }
 }
 
@@ -51,26 +70,43 @@ static bool fill(vmm__sim *sim, const vmm__sim_view *view) {
   return true;
 }
 
-/* Whole granules of [address, address + size). NULL without memory, or without room for more mappings. */
-static vmm__sim_view *make(vmm__sim *sim, vmm__u64 address, vmm__u64 size) {
-  vmm__sim_view *view = vmm__sim_allocate(sim, 1, sizeof *view);
+/* A place in the process for a view: one that was used before, or a new one. NULL without memory. */
+static vmm__sim_view *find_place(vmm__sim *sim, vmm__u64 size) {
+  vmm__sim_view **link = &sim->old_views;
+  vmm__sim_view *view;
   void *pointer;
 
+  while (*link != NULL && (*link)->size != size) link = &(*link)->next;
+  view = *link;
+  if (view != NULL) {
+    *link = view->next;
+    return view;
+  }
+  view = vmm__sim_allocate(sim, 1, sizeof *view);
   if (view == NULL) return NULL;
   pointer = mmap(NULL, (size_t)size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pointer != MAP_FAILED) {
-    view->address = address;
-    view->size = size;
-    view->pointer = pointer;
-    if (fill(sim, view)) {
-      view->next = sim->views;
-      sim->views = view;
-      return view;
-    }
-    (void)munmap(pointer, (size_t)size);
+  if (pointer == MAP_FAILED) {
+    vmm__sim_free(sim, view, 1, sizeof *view);
+    return NULL;
   }
-  vmm__sim_free(sim, view, 1, sizeof *view);
-  return NULL;
+  view->pointer = pointer;
+  view->size = size;
+  return view;
+}
+
+/* Whole granules of [address, address + size). NULL without memory, or without room for more mappings. */
+static vmm__sim_view *make(vmm__sim *sim, vmm__u64 address, vmm__u64 size) {
+  vmm__sim_view *view = find_place(sim, size);
+
+  if (view == NULL) return NULL;
+  view->address = address;
+  if (!fill(sim, view)) {
+    retire(sim, view);
+    return NULL;
+  }
+  view->next = sim->views;
+  sim->views = view;
+  return view;
 }
 
 static vmm_status find_or_make(vmm__sim *sim, vmm__u64 address, vmm__u64 end, void **pointer) {
