@@ -1,4 +1,4 @@
-"""python -m pyvmm: where the library lies, what the machine has, a self-test, the demonstration."""
+"""python -m pyvmm: where the library lies, what the machine has, a self-test, the demonstration, benchmarks."""
 
 from __future__ import annotations
 

@@ -125,6 +125,13 @@ def demo(context: typer.Context) -> None:
     raise typer.Exit(module.run(list(context.args)))
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def bench(context: typer.Context) -> None:
+    """Speed and memory, against what a user would pick instead; replays of allocation logs."""
+    module = importlib.import_module(".bench", __package__)
+    raise typer.Exit(module.run(list(context.args)))
+
+
 def run(arguments: list[str]) -> int:
     """Runs a command; answers the exit code. Failures are one line, not a traceback."""
     try:

@@ -97,4 +97,5 @@ def test_a_view_that_outlives_what_it_showed_reads_nothing_of_it() -> None:
             assert not (new == 9).any()
     del sim, device, pool, again
     gc.collect()
-    assert new[0] == 0 and old[0] == 9
+    assert new[0] == 0
+    assert old[0] == 9
