@@ -101,7 +101,7 @@ static void run(bench *b, vmm__u64 live, vmm__u64 count, int runs) {
   double ns[64];
   const char *what = "";
 
-  vmm__space_init(&b->space, &vmm__memory_default, 1ull << 40, UNIT);
+  vmm__space_init(&b->space, &vmm__memory_default, 1ull << 40);
   b->end = 1ull << 40;
   reserve(b, 1);
   for (vmm__u64 i = 0; i < live; i++) b->live[i] = take(b, b->sizes[next_random(b) & (SIZES - 1)]);
@@ -118,7 +118,7 @@ static void run(bench *b, vmm__u64 live, vmm__u64 count, int runs) {
 static void run_lifo(bench *b, vmm__u64 count) {
   double start;
 
-  vmm__space_init(&b->space, &vmm__memory_default, 1ull << 40, UNIT);
+  vmm__space_init(&b->space, &vmm__memory_default, 1ull << 40);
   b->end = 1ull << 40;
   reserve(b, 1);
   start = now_ns();

@@ -14,7 +14,7 @@ typedef struct vmm__record {
   uint32_t prev; /* neighbours in address order; adjacent only if the addresses say so */
   uint32_t next;
   union {
-    vmm__u64 requested; /* live block */
+    vmm__u64 requested; /* block whose slot says it is odd */
     struct {
       uint32_t bin_prev; /* free range: its bin's list */
       uint32_t bin_next;
@@ -22,8 +22,7 @@ typedef struct vmm__record {
   };
 } vmm__record;
 
-#define VMM__RECORD_FREE 1u   /* a free range; else a live block */
-#define VMM__RECORD_TAGGED 2u /* the block's tag is not 0: see vmm__record_tag */
+#define VMM__RECORD_FREE 1u /* a free range; else a block, and its slot says more */
 #define VMM__RECORD_FLAGS 255u
 
 #define VMM__RECORDS_SHIFT 11u

@@ -1,14 +1,11 @@
 /* The free space of a pool: alloc, free, add, take. All O(1), but for the searches that come before giving up.
  *
- * Placement: good fit. The first range in the bin of the size itself is tried, then the first range of the next bin
- * that is not empty, which is at most 1/64 larger than needed before other bins come in. Blocks are cut from the low
- * end, and bins keep a low range first. Before saying no the size's own bin is searched whole, so a request never fails
- * while a range that holds it exists. */
+ * Placement: good fit. A block's size is rounded up to its bin's, so the first range of the first bin that is not empty
+ * serves; it is at most 1/64 larger than needed before other bins come in. Blocks are cut from the low end, and bins keep
+ * a low range first. Before saying no, quick blocks become free ranges, and the bin below, whose ranges may hold the
+ * size as it was asked for, is searched whole: a request never fails while a range that holds it exists. */
 #include "index/space_inner.h"
 
-/* Ranges of the size's own bin that are looked at before going up. Only the first is likely to be in the cache; with bins
- * this fine more tries save 0.3 % of memory and cost a cache miss each. */
-#define OWN_BIN_TRIES 1
 /* Ranges looked at for an aligned block before one that fits in any case is taken. */
 #define ALIGNED_TRIES 64
 
@@ -36,13 +33,13 @@ static inline uint32_t carve(vmm__space *space, uint32_t id, vmm__u64 address, v
     rest->next = range->next;
     vmm__space_record(space, range->next)->prev = rest_id;
     range->next = rest_id;
-    vmm__bin_insert(space, vmm__bin_of(space, range_size - front), rest_id, rest);
+    vmm__bin_insert(space, vmm__bin_of(range_size - front), rest_id, rest);
     id = rest_id;
     range = rest;
     range_size -= front;
   }
   if (range_size == size) {
-    vmm__bin_remove(space, vmm__bin_of(space, size), range);
+    vmm__bin_remove(space, vmm__bin_of(size), range);
     return id;
   }
   /* The range keeps its record and often its bin; the new record stands before it. */
@@ -62,41 +59,70 @@ static inline uint32_t carve(vmm__space *space, uint32_t id, vmm__u64 address, v
 static inline vmm__u64 take_block(vmm__space *space, uint32_t id, const vmm__block *block) {
   uint32_t block_id = carve(space, id, block->address, block->size);
   vmm__record *record = vmm__space_record(space, block_id);
-  vmm__u64 slot = ((vmm__u64)vmm__slot_hash(space, block->address) << 32) | block_id;
+  vmm__u64 units = block->size >> VMM__UNIT_SHIFT, waste = block->size - block->requested;
+  vmm__u64 key = block->address + VMM__SLOT_LIVE;
+  unsigned bin = 0;
+  bool whole = false;
 
   record->size_flags = block->size;
-  record->requested = block->requested;
+  if (units <= VMM__QUICK_LARGEST_UNITS) bin = vmm__quick_bin_below(units, &whole);
+  if (!whole || waste > VMM__SLOT_MOST_WASTE) {
+    key |= VMM__SLOT_ODD;
+    record->requested = block->requested;
+    bin = 0;
+    waste = 0;
+  }
   if (block->tag != 0) {
-    record->size_flags |= VMM__RECORD_TAGGED;
+    key |= VMM__SLOT_TAGGED;
     *vmm__record_tag(&space->records, block_id) = block->tag;
   }
-  vmm__slot_insert(space->slots, space->slot_count, space->slot_shift, slot);
+  vmm__slots_insert(&space->slots, (vmm__slot){key, block_id, vmm__slot_bin_waste(bin, waste)});
+  space->whole_bytes += block->size;
+  space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
   space->block_bytes += block->size;
   space->requested_bytes += block->requested;
   space->block_count++;
   return block->address;
 }
 
-/* A free range of at least `size` bytes, 0 if there is none. */
-static inline uint32_t find_range(const vmm__space *space, vmm__u64 size) {
-  vmm__bin own = vmm__bin_of(space, size);
-  vmm__bin bin = own;
-  uint32_t id = space->heads[own.word][own.bit];
+/* What a block of `size` bytes holds. */
+static inline vmm__u64 round_to_bin(const vmm__space *space, vmm__u64 size) {
+  vmm__u64 units = size >> VMM__UNIT_SHIFT;
 
-  for (int tries = 0; id != 0 && tries < OWN_BIN_TRIES; tries++) {
-    const vmm__record *range = vmm__space_record(space, id);
+  return units > VMM__QUICK_LARGEST_UNITS ? size : space->slots.bins[vmm__quick_bin_above(units)].size;
+}
 
-    if (vmm__record_size(range) >= size) return id;
-    id = range->bin_next;
-  }
-  if (vmm__bin_from(space, &bin, true)) return space->heads[bin.word][bin.bit];
-  while (id != 0) {
-    const vmm__record *range = vmm__space_record(space, id);
+/* The first of the ranges that surely have `size` bytes, 0 if there is none. */
+static inline uint32_t find_above(const vmm__space *space, vmm__u64 size) {
+  vmm__bin bin = vmm__bin_of(size);
+  uint32_t id;
 
-    if (vmm__record_size(range) >= size) return id;
-    id = range->bin_next;
-  }
-  return 0;
+  if (size <= (vmm__u64)VMM__QUICK_LARGEST_UNITS << VMM__UNIT_SHIFT) /* the smallest size of its bin */
+    return vmm__bin_from(space, &bin, false) ? space->heads[bin.word][bin.bit] : 0;
+  id = space->heads[bin.word][bin.bit];
+  if (id != 0 && vmm__record_size(vmm__space_record(space, id)) >= size) return id;
+  return vmm__bin_from(space, &bin, true) ? space->heads[bin.word][bin.bit] : 0;
+}
+
+/* A range with `size` bytes among those of the size's own bin, 0 if there is none. */
+static uint32_t find_in_own_bin(const vmm__space *space, vmm__u64 size) {
+  vmm__bin bin = vmm__bin_of(size);
+  uint32_t id = space->heads[bin.word][bin.bit];
+
+  while (id != 0 && vmm__record_size(vmm__space_record(space, id)) < size) id = vmm__space_record(space, id)->bin_next;
+  return id;
+}
+
+/* A free range for a block of *size bytes, or of a little less, which is then put there; 0 if there is none. */
+static inline uint32_t find_range(vmm__space *space, vmm__u64 *size) {
+  vmm__u64 rounded = round_to_bin(space, *size);
+  uint32_t id = find_above(space, rounded);
+
+  if (__builtin_expect(id == 0, 0) && vmm__quick_settle_one(space, rounded)) id = find_above(space, rounded);
+  while (__builtin_expect(id == 0, 0) && vmm__quick_settle_largest(space)) id = find_above(space, rounded);
+  if (__builtin_expect(id == 0, 0)) return find_in_own_bin(space, *size);
+  *size = rounded;
+  return id;
 }
 
 /* Where in a free range a piece fits, 0 if it does not. With a table of mappings: within one of them. */
@@ -126,7 +152,7 @@ static vmm__u64 fit_in(const vmm__record *range, vmm__u64 size, vmm__u64 alignme
 /* Looks at free ranges by rising bin, at most `tries` of them, and says where in the first that will do. */
 static uint32_t search(const vmm__space *space, vmm__u64 size, vmm__u64 alignment, const vmm__mappings *mappings,
                        vmm__u64 tries, vmm__u64 *address) {
-  vmm__bin bin = vmm__bin_of(space, size);
+  vmm__bin bin = vmm__bin_of(size);
 
   for (bool above = false; vmm__bin_from(space, &bin, above); above = true) {
     for (uint32_t id = space->heads[bin.word][bin.bit]; id != 0;) {
@@ -141,18 +167,19 @@ static uint32_t search(const vmm__space *space, vmm__u64 size, vmm__u64 alignmen
   return 0;
 }
 
-static uint32_t find_aligned(const vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 *address) {
+static uint32_t find_aligned(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 *address) {
   uint32_t id = search(space, size, alignment, NULL, ALIGNED_TRIES, address);
   vmm__u64 surely;
 
   if (id != 0) return id;
-  if (vmm__add(size, alignment - (1ull << space->unit_shift), &surely)) {
-    id = find_range(space, surely);
+  if (vmm__add(size, alignment - (1ull << VMM__UNIT_SHIFT), &surely)) {
+    id = find_above(space, round_to_bin(space, surely));
     if (id != 0) {
       *address = align_up(vmm__space_record(space, id)->address, alignment);
       return id;
     }
   }
+  vmm__space_settle(space);
   return search(space, size, alignment, NULL, UINT64_MAX, address);
 }
 
@@ -160,8 +187,8 @@ vmm__u64 vmm__space_alloc(vmm__space *space, vmm__u64 size, vmm__u64 alignment, 
   vmm__block block = {0, size, requested, tag};
   uint32_t id;
 
-  if (__builtin_expect(alignment >> space->unit_shift <= 1, 1)) {
-    id = find_range(space, size);
+  if (__builtin_expect(alignment >> VMM__UNIT_SHIFT <= 1, 1)) {
+    id = find_range(space, &block.size);
     if (id == 0) return 0;
     block.address = vmm__space_record(space, id)->address;
   } else {
@@ -176,11 +203,14 @@ vmm__u64 vmm__space_alloc_within(vmm__space *space, vmm__u64 size, vmm__u64 alig
   vmm__block block = {0, size, requested, tag};
   uint32_t id = search(space, size, alignment, mappings, UINT64_MAX, &block.address);
 
+  if (id == 0 && vmm__space_quick_count(space) != 0) {
+    vmm__space_settle(space);
+    id = search(space, size, alignment, mappings, UINT64_MAX, &block.address);
+  }
   return id == 0 ? 0 : take_block(space, id, &block);
 }
 
-/* Makes a record that is in the list, and in no bin, a free range, one with the free ranges that touch it. */
-static inline void release(vmm__space *space, uint32_t id, vmm__record *record, vmm__u64 size) {
+void vmm__space_release(vmm__space *space, uint32_t id, vmm__record *record, vmm__u64 size) {
   uint32_t prev_id = record->prev, next_id = record->next;
   vmm__record *prev = vmm__space_record(space, prev_id);
   vmm__record *next = vmm__space_record(space, next_id);
@@ -189,7 +219,7 @@ static inline void release(vmm__space *space, uint32_t id, vmm__record *record, 
 
   if (!join_prev && !join_next) {
     record->size_flags = size | VMM__RECORD_FREE;
-    vmm__bin_insert(space, vmm__bin_of(space, size), id, record);
+    vmm__bin_insert(space, vmm__bin_of(size), id, record);
     return;
   }
   if (!join_prev) {
@@ -201,7 +231,7 @@ static inline void release(vmm__space *space, uint32_t id, vmm__record *record, 
     if (join_next) {
       uint32_t absorbed;
 
-      vmm__bin_remove(space, vmm__bin_of(space, vmm__record_size(next)), next);
+      vmm__bin_remove(space, vmm__bin_of(vmm__record_size(next)), next);
       size += vmm__record_size(next);
       absorbed = next_id;
       next_id = next->next;
@@ -216,25 +246,21 @@ static inline void release(vmm__space *space, uint32_t id, vmm__record *record, 
 }
 
 bool vmm__space_free(vmm__space *space, vmm__u64 address, vmm__block *out) {
-  vmm__u64 slot = vmm__slot_find(space, address);
+  vmm__slot *slot = vmm__slots_at(&space->slots, address);
+  vmm__block block;
   uint32_t id;
-  vmm__record *record;
-  vmm__u64 size;
 
-  if (slot == space->slot_count) return false;
-  id = (uint32_t)space->slots[slot];
-  record = vmm__space_record(space, id);
-  size = vmm__record_size(record);
-  if (out != NULL) {
-    bool tagged = (record->size_flags & VMM__RECORD_TAGGED) != 0;
-
-    *out = (vmm__block){address, size, record->requested, tagged ? *vmm__record_tag(&space->records, id) : 0};
-  }
-  space->block_bytes -= size;
-  space->requested_bytes -= record->requested;
+  if (slot == NULL || (slot->key & VMM__SLOT_LIVE) == 0) return false;
+  vmm__space_describe(space, slot, &block);
+  if (out != NULL) *out = block;
+  if (slot->key == address + VMM__SLOT_LIVE && vmm__quick_displace(space, &slot)) return true;
+  id = slot->id;
+  space->block_bytes -= block.size;
+  space->requested_bytes -= block.requested;
   space->block_count--;
-  vmm__slot_remove(space, slot);
-  release(space, id, record, size);
+  space->whole_bytes -= block.size;
+  vmm__slots_remove(&space->slots, slot);
+  vmm__space_release(space, id, vmm__space_record(space, id), block.size);
   return true;
 }
 
@@ -250,13 +276,15 @@ void vmm__space_add(vmm__space *space, vmm__u64 address, vmm__u64 size) {
   vmm__space_record(space, prev->next)->prev = id;
   prev->next = id;
   space->total_bytes += size;
-  release(space, id, record, size);
+  vmm__space_release(space, id, record, size);
 }
 
 bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size) {
-  uint32_t id = vmm__space_free_holding(space, address, size);
   vmm__record *record;
+  uint32_t id;
 
+  vmm__space_settle(space);
+  id = vmm__space_free_holding(space, address, size);
   if (id == 0) return false;
   id = carve(space, id, address, size);
   record = vmm__space_record(space, id);

@@ -4,17 +4,30 @@
  *
  * Every range is a record, linked with its neighbours in address order; free ranges hang in bins by size, live blocks
  * in a hash by address. Alloc and free are O(1). Two free ranges that touch are always one, across mappings too.
- * Addresses are never 0. Sizes and addresses are multiples of `unit` (256) unless said otherwise. */
+ *
+ * A freed block need not become a free range at once: up to a bound it is kept whole, with its record and its place in
+ * the hash, and the next block of its bin is it (a *quick* block, see quick.h). To everyone else it is free memory: it
+ * counts as free bytes, is no live block, and becomes a free range before any answer depends on that. So that the blocks
+ * of a bin can stand for each other, a block holds its size rounded up to the bin's smallest: at most 1/64 more, and no
+ * more at all up to 32 KiB (units of 256) and above 32 MiB. A quick block may come from the next bin: 1/32 more. Where
+ * only the size itself fits, it holds that.
+ * Addresses are never 0. Sizes and addresses are multiples of the unit, 256, unless said otherwise. */
 #ifndef VMM_INDEX_SPACE_H
 #define VMM_INDEX_SPACE_H
 
 #include "index/mappings.h"
 #include "index/records.h"
+#include "index/slots.h"
+
+#define VMM__UNIT_SHIFT 8u
 
 /* Bins: sizes below 64 units each have their own, above there are 64 per power of two; one word of bits per power. */
 #define VMM__BIN_WORDS 56u
 #define VMM__BIN_BITS 6u
 #define VMM__BINS_PER_WORD (1u << VMM__BIN_BITS)
+
+/* The largest block that can be kept whole, 32 MiB; its bin begins the last word of those that have a list. */
+#define VMM__QUICK_LARGEST_UNITS (1u << (VMM__QUICK_WORDS + VMM__BIN_BITS - 2))
 
 typedef struct vmm__block {
   vmm__u64 address;
@@ -25,26 +38,28 @@ typedef struct vmm__block {
 
 typedef struct vmm__space {
   vmm__records records;
-  vmm__u64 *slots; /* hash of live blocks: hash in the upper 32 bits, record id in the lower; 0 is empty */
-  vmm__u64 slot_count;
-  unsigned slot_shift;  /* 32-bit hash to slot */
   vmm__u64 block_limit; /* live blocks there is room for, see space_reserve.c */
   vmm__u64 total_bytes; /* free and in blocks: read these four freely, write none */
   vmm__u64 block_bytes;
   vmm__u64 requested_bytes;
   vmm__u64 block_count;
   vmm__u64 base;
-  unsigned unit_shift;
-  uint32_t cursor; /* record where the last search by address ended: a hint, may be in nobody's use */
-  vmm__u64 words;  /* bit per word of bins that is not 0 */
+  vmm__u64 whole_bytes; /* in blocks, live or quick */
+  vmm__u64 quick_limit; /* bytes that may be quick */
+  vmm__u64 quick_floor; /* block bytes below which they would be more */
+  vmm__u64 quick_low;   /* bytes above base below which a freed block may be kept */
+  uint32_t cursor;      /* record where the last search by address ended: a hint, may be in nobody's use */
+  vmm__slots slots;     /* blocks, live or quick, by address */
+  vmm__u64 words;       /* bit per word of bins that is not 0 */
   vmm__u64 bins[VMM__BIN_WORDS];
   uint32_t heads[VMM__BIN_WORDS][VMM__BINS_PER_WORD];
+  void *slots_memory;
   vmm_host_memory memory;
 } vmm__space;
 
-/* Cannot fail and allocates nothing; before the first add a spare must have been adopted. `unit` is a power of two, at
- * least 256; no address is below `base`, which is not 0. */
-void vmm__space_init(vmm__space *space, const vmm_host_memory *memory, vmm__u64 base, vmm__u64 unit);
+/* Cannot fail and allocates nothing; before the first add a spare must have been adopted. No address is below `base`, which
+ * is not 0. */
+void vmm__space_init(vmm__space *space, const vmm_host_memory *memory, vmm__u64 base);
 void vmm__space_destroy(vmm__space *space); /* no lock */
 
 /* Reserving, so that nothing below ever runs out:
@@ -63,15 +78,28 @@ void vmm__space_spare_release(const vmm_host_memory *memory, vmm__space_spare *s
 /* Whether one more alloc, free, add and take can run. O(1); the precondition of all that change something but free. */
 #define VMM__SPACE_READY_RECORDS 8u
 static inline bool vmm__space_ready(const vmm__space *space) {
-  return space->records.free_count >= VMM__SPACE_READY_RECORDS && space->block_count < space->block_limit;
+  return space->records.free_count >= VMM__SPACE_READY_RECORDS && space->block_count < space->block_limit &&
+         space->slots.used < space->slots.limit;
 }
 
 static inline vmm__u64 vmm__space_free_bytes(const vmm__space *space) {
   return space->total_bytes - space->block_bytes;
 }
 
+/* Quick blocks, and their bytes. */
+static inline vmm__u64 vmm__space_quick_count(const vmm__space *space) {
+  return space->slots.used - space->block_count;
+}
+static inline vmm__u64 vmm__space_quick_bytes(const vmm__space *space) {
+  return space->whole_bytes - space->block_bytes;
+}
+
+/* Makes free ranges of all quick blocks. Gives records and room in the hash back. */
+void vmm__space_settle(vmm__space *space);
+
 /* Takes a block of `size` bytes (a multiple of the unit, not 0) at `alignment` (a power of two, at least the unit) and
- * returns its address; 0 if no contiguous free range holds it: then nothing changed. Precondition: ready. */
+ * returns its address; 0 if no contiguous free range holds it: then no block changed. It may hold a little more: see
+ * above. Precondition: ready. */
 vmm__u64 vmm__space_alloc(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag);
 
 /* The same, and the block lies within one entry of `mappings`. Not for the hot path. */
@@ -88,7 +116,8 @@ void vmm__space_add(vmm__space *space, vmm__u64 address, vmm__u64 size);
 /* Removes a range that is wholly free. False if it is not (or size is 0): nothing changed. Precondition: ready. */
 bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size);
 
-/* ---- questions: any address is allowed; not for the hot path. They may move the cursor, so hold the lock. ---- */
+/* ---- questions: any address is allowed; not for the hot path. They may move the cursor and settle, so hold the lock.
+ * ---- */
 
 /* The live block that holds `address`. O(1) for its start, else a scan unless the cursor is near. */
 bool vmm__space_find(vmm__space *space, vmm__u64 address, vmm__block *out);
@@ -104,10 +133,9 @@ typedef struct vmm__space_walk {
   unsigned word, bit;
   uint32_t next;
 } vmm__space_walk;
-bool vmm__space_next_free(const vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address,
-                          vmm__u64 *length);
+bool vmm__space_next_free(vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address, vmm__u64 *length);
 /* Longest contiguous free range, exact. */
-vmm__u64 vmm__space_largest(const vmm__space *space);
+vmm__u64 vmm__space_largest(vmm__space *space);
 /* Bytes of live blocks within a range. Asked for one range after the other by rising address it is one walk in all. */
 vmm__u64 vmm__space_bytes_in(vmm__space *space, vmm__u64 address, vmm__u64 size);
 

@@ -10,7 +10,7 @@
   } while (0)
 
 typedef struct totals {
-  vmm__u64 blocks, block_bytes, requested, ranges, free_bytes;
+  vmm__u64 blocks, block_bytes, requested, ranges, free_bytes, quick, quick_bytes;
 } totals;
 
 static bool check_bits(const vmm__space *space, const char **what) {
@@ -24,9 +24,34 @@ static bool check_bits(const vmm__space *space, const char **what) {
   return true;
 }
 
+/* A block and its slot. */
+static bool check_block(const vmm__space *space, uint32_t id, totals *sum, const char **what) {
+  const vmm__record *record = vmm__space_record(space, id);
+  const vmm__slot *slot = vmm__slots_at(&space->slots, record->address);
+  vmm__u64 size = vmm__record_size(record);
+  vmm__block block;
+  unsigned state;
+
+  BROKEN_IF(slot == NULL || slot->id != id, "index: a block is not in the hash");
+  vmm__space_describe(space, slot, &block);
+  BROKEN_IF(block.size != size, "index: a block and its slot disagree about the size");
+  state = (unsigned)(slot->key & VMM__SLOT_STATES);
+  if ((state & VMM__SLOT_LIVE) != 0) {
+    BROKEN_IF((state & ~(VMM__SLOT_LIVE | VMM__SLOT_ODD | VMM__SLOT_TAGGED)) != 0, "index: a block has no known state");
+    sum->blocks++;
+    sum->block_bytes += size;
+    sum->requested += block.requested;
+  } else {
+    BROKEN_IF(state != VMM__SLOT_QUICK, "index: a quick block has another state");
+    sum->quick++;
+    sum->quick_bytes += size;
+  }
+  return true;
+}
+
 /* All ranges by rising address. */
 static bool check_ranges(const vmm__space *space, totals *sum, const char **what) {
-  vmm__u64 unit_mask = (1ull << space->unit_shift) - 1;
+  vmm__u64 unit_mask = (1ull << VMM__UNIT_SHIFT) - 1;
   vmm__u64 steps = 0, end = 0;
   bool was_free = false;
   uint32_t prev = 0;
@@ -45,16 +70,10 @@ static bool check_ranges(const vmm__space *space, totals *sum, const char **what
     BROKEN_IF(record->address < end, "index: ranges overlap or are out of order");
     if (vmm__record_is_free(record)) {
       BROKEN_IF(was_free && record->address == end, "index: two free neighbours");
-      BROKEN_IF((record->size_flags & VMM__RECORD_TAGGED) != 0, "index: a free range has a tag");
       sum->ranges++;
       sum->free_bytes += size;
     } else {
-      vmm__u64 slot = vmm__slot_find(space, record->address);
-
-      BROKEN_IF(slot == space->slot_count || (uint32_t)space->slots[slot] != id, "index: a block is not in the hash");
-      sum->blocks++;
-      sum->block_bytes += size;
-      sum->requested += record->requested;
+      if (!check_block(space, id, sum, what)) return false;
     }
     was_free = vmm__record_is_free(record);
     end = record->address + size;
@@ -79,7 +98,7 @@ static bool check_bins(const vmm__space *space, const totals *sum, const char **
         record = vmm__space_record(space, id);
         BROKEN_IF(!vmm__record_is_free(record), "index: a block is in a bin");
         BROKEN_IF(record->bin_prev != prev, "index: a link of a bin is wrong");
-        bin = vmm__bin_of(space, vmm__record_size(record));
+        bin = vmm__bin_of(vmm__record_size(record));
         BROKEN_IF(bin.word != word || bin.bit != bit, "index: a free range is in another size's bin");
       }
     }
@@ -88,34 +107,68 @@ static bool check_bins(const vmm__space *space, const totals *sum, const char **
   return true;
 }
 
+static bool check_quick_bin(const vmm__space *space, unsigned bin, const char **what) {
+  const vmm__slots *slots = &space->slots;
+  unsigned count = slots->bins[bin].count;
+
+  BROKEN_IF(count > VMM__QUICK_PER_BIN, "index: too many quick blocks of a size");
+  BROKEN_IF(count != 0 && bin > slots->top, "index: a quick block above the top");
+  for (unsigned i = 0; i < count; i++) {
+    const vmm__slot *slot;
+
+    BROKEN_IF(slots->quick[i][bin] >= slots->count, "index: what is listed is no slot");
+    slot = &slots->lines[slots->quick[i][bin]];
+    BROKEN_IF((slot->key & VMM__SLOT_STATES) != VMM__SLOT_QUICK, "index: what is listed is no quick block");
+    BROKEN_IF(slot->bin_waste != vmm__slot_bin_waste(bin, i), "index: a quick block is listed at another place");
+  }
+  return true;
+}
+
+static bool check_quick(const vmm__space *space, const totals *sum, const char **what) {
+  vmm__u64 listed = 0;
+
+  for (unsigned bin = 0; bin < VMM__QUICK_BINS; bin++) {
+    if (!check_quick_bin(space, bin, what)) return false;
+    listed += space->slots.bins[bin].count;
+  }
+  BROKEN_IF(listed != sum->quick, "index: a quick block is not listed");
+  BROKEN_IF(space->slots.top >= VMM__QUICK_BINS, "index: the top of quick blocks is no bin");
+  return true;
+}
+
 static bool check_slots_and_records(const vmm__space *space, const totals *sum, const char **what) {
   vmm__u64 slots = 0, chained = 0;
 
-  for (vmm__u64 i = 0; i < space->slot_count; i++) slots += space->slots[i] != 0;
-  BROKEN_IF(slots != sum->blocks, "index: the hash holds another number of blocks");
+  for (vmm__u64 i = 0; i < space->slots.count; i++) slots += space->slots.lines[i].key != 0;
+  BROKEN_IF(slots != sum->blocks + sum->quick, "index: the hash holds another number of blocks");
   for (uint32_t id = space->records.free_head; id != 0; id = vmm__space_record(space, id)->next) {
     BROKEN_IF(id >= space->records.used || chained++ >= space->records.free_count,
               "index: a free record's link is wrong");
     BROKEN_IF(vmm__space_record(space, id)->size_flags != 0, "index: a free record is in use");
   }
-  BROKEN_IF(1 + sum->blocks + sum->ranges + chained != space->records.used, "index: a record was lost");
-  BROKEN_IF(sum->blocks + sum->ranges + space->records.free_count + 1 !=
+  BROKEN_IF(1 + sum->blocks + sum->quick + sum->ranges + chained != space->records.used, "index: a record was lost");
+  BROKEN_IF(sum->blocks + sum->quick + sum->ranges + space->records.free_count + 1 !=
                 (vmm__u64)space->records.chunk_count * VMM__RECORDS_PER_CHUNK,
             "index: the count of free records is wrong");
   return true;
 }
 
 bool vmm__space_check(const vmm__space *space, const char **what) {
-  totals sum = {0, 0, 0, 0, 0};
+  totals sum = {0, 0, 0, 0, 0, 0, 0};
 
   if (!check_bits(space, what)) return false;
   if (space->records.chunk_count != 0) {
     if (!check_ranges(space, &sum, what) || !check_bins(space, &sum, what)) return false;
+    if (!check_quick(space, &sum, what)) return false;
     if (!check_slots_and_records(space, &sum, what)) return false;
   }
-  BROKEN_IF(sum.blocks != space->block_count || sum.blocks > space->block_limit, "index: the count of blocks is wrong");
+  BROKEN_IF(sum.blocks != space->block_count || sum.blocks + sum.quick > space->slots.limit,
+            "index: the count of blocks is wrong");
+  BROKEN_IF(sum.blocks + sum.quick != space->slots.used, "index: the count of slots is wrong");
+  BROKEN_IF(sum.block_bytes + sum.quick_bytes != space->whole_bytes, "index: the bytes of whole blocks are wrong");
   BROKEN_IF(sum.block_bytes != space->block_bytes, "index: the bytes in blocks are wrong");
   BROKEN_IF(sum.requested != space->requested_bytes, "index: the bytes asked for are wrong");
-  BROKEN_IF(sum.block_bytes + sum.free_bytes != space->total_bytes, "index: the bytes in all are wrong");
+  BROKEN_IF(sum.block_bytes + sum.free_bytes + sum.quick_bytes != space->total_bytes,
+            "index: the bytes in all are wrong");
   return true;
 }

@@ -5,7 +5,7 @@
 #ifndef VMM_INDEX_SPACE_INNER_H
 #define VMM_INDEX_SPACE_INNER_H
 
-#include "index/space.h"
+#include "index/quick.h"
 
 typedef struct vmm__bin {
   unsigned word;
@@ -13,12 +13,16 @@ typedef struct vmm__bin {
 } vmm__bin;
 
 /* The bin a free range of this size hangs in: all sizes in it share their highest bits. */
-static inline vmm__bin vmm__bin_of(const vmm__space *space, vmm__u64 size) {
-  vmm__u64 units = size >> space->unit_shift;
+static inline vmm__bin vmm__bin_of(vmm__u64 size) {
+  vmm__u64 units = size >> VMM__UNIT_SHIFT;
   unsigned word = vmm__highest_bit(units | (VMM__BINS_PER_WORD - 1)) - (VMM__BIN_BITS - 1);
   unsigned shift = word - (word != 0);
 
   return (vmm__bin){word, (unsigned)(units >> shift) & (VMM__BINS_PER_WORD - 1)};
+}
+
+static inline vmm__record *vmm__space_record(const vmm__space *space, uint32_t id) {
+  return vmm__record_at(&space->records, id);
 }
 
 /* The next bin that is not empty, at `bin` or above / above it. False if there is none. */
@@ -34,10 +38,6 @@ static inline bool vmm__bin_from(const vmm__space *space, vmm__bin *bin, bool ab
   }
   bin->bit = vmm__lowest_bit(bits);
   return true;
-}
-
-static inline vmm__record *vmm__space_record(const vmm__space *space, uint32_t id) {
-  return vmm__record_at(&space->records, id);
 }
 
 static inline vmm__u64 vmm__record_end(const vmm__record *record) { return record->address + vmm__record_size(record); }
@@ -76,8 +76,8 @@ static inline void vmm__bin_remove(vmm__space *space, vmm__bin bin, const vmm__r
 /* Gives a free range that hangs in a bin another size, and another bin if need be. */
 __attribute__((always_inline)) static inline void vmm__bin_resize(vmm__space *space, uint32_t id, vmm__record *record,
                                                                   vmm__u64 size) {
-  vmm__bin old = vmm__bin_of(space, vmm__record_size(record));
-  vmm__bin new = vmm__bin_of(space, size);
+  vmm__bin old = vmm__bin_of(vmm__record_size(record));
+  vmm__bin new = vmm__bin_of(size);
 
   record->size_flags = size | VMM__RECORD_FREE;
   if (old.word == new.word && old.bit == new.bit) return;
@@ -85,50 +85,21 @@ __attribute__((always_inline)) static inline void vmm__bin_resize(vmm__space *sp
   vmm__bin_insert(space, new, id, record);
 }
 
-static inline uint32_t vmm__slot_hash(const vmm__space *space, vmm__u64 address) {
-  return (uint32_t)(((address >> space->unit_shift) * 0x9E3779B97F4A7C15ull) >> 32);
-}
+/* Makes a record that is in the list, and in no bin, a free range, one with the free ranges that touch it. space.c */
+void vmm__space_release(vmm__space *space, uint32_t id, vmm__record *record, vmm__u64 size);
+/* What the block in a slot is. space_query.c */
+void vmm__space_describe(const vmm__space *space, const vmm__slot *slot, vmm__block *out);
 
-static inline void vmm__slot_insert(vmm__u64 *slots, vmm__u64 slot_count, unsigned shift, vmm__u64 slot) {
-  vmm__u64 i = (slot >> 32) >> shift;
-
-  while (slots[i] != 0) i = (i + 1) & (slot_count - 1);
-  slots[i] = slot;
-}
-
-/* Where the block that starts at `address` stands in the hash; slot_count if none does. */
-static inline vmm__u64 vmm__slot_find(const vmm__space *space, vmm__u64 address) {
-  vmm__u64 hash = vmm__slot_hash(space, address);
-  vmm__u64 i = hash >> space->slot_shift;
-
-  if (space->slots == NULL) return space->slot_count;
-  for (;;) {
-    vmm__u64 slot = space->slots[i];
-
-    if (slot == 0) return space->slot_count;
-    if (slot >> 32 == hash && vmm__space_record(space, (uint32_t)slot)->address == address) return i;
-    i = (i + 1) & (space->slot_count - 1);
-  }
-}
-
-/* Empties a slot and moves those behind it up, so that no search ever stops short and none gets longer with time. */
-static inline void vmm__slot_remove(vmm__space *space, vmm__u64 i) {
-  vmm__u64 mask = space->slot_count - 1;
-  vmm__u64 j = i;
-
-  for (;;) {
-    vmm__u64 slot;
-
-    j = (j + 1) & mask;
-    slot = space->slots[j];
-    if (slot == 0) break;
-    if (((j - ((slot >> 32) >> space->slot_shift)) & mask) >= ((j - i) & mask)) {
-      space->slots[i] = slot;
-      i = j;
-    }
-  }
-  space->slots[i] = 0;
-}
+void vmm__quick_init(vmm__space *space);
+/* The bounds of quick blocks, for the bytes there are now. quick.c */
+void vmm__quick_reckon(vmm__space *space);
+/* Makes a free range of the smallest quick block that has `size` bytes. False if there is none. quick.c */
+bool vmm__quick_settle_one(vmm__space *space, vmm__u64 size);
+/* Makes free ranges of the largest quick blocks, down to half the size of the first. False if there is none. quick.c */
+bool vmm__quick_settle_largest(vmm__space *space);
+/* Frees a live block without flags, for which there is no room, by keeping it in place of a larger quick block. False:
+ * it still lives. Its slot may have moved; the bounds are reckoned in any case. quick.c */
+bool vmm__quick_displace(vmm__space *space, vmm__slot **slot);
 
 /* The free range that holds [address, address + size), or 0. space_query.c */
 uint32_t vmm__space_free_holding(const vmm__space *space, vmm__u64 address, vmm__u64 size);

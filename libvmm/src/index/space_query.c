@@ -24,27 +24,36 @@ static uint32_t locate_by_scan(const vmm__space *space, vmm__u64 address) {
   return found;
 }
 
+/* A few steps upwards from a record. 0 if they do not lead there. */
+static uint32_t locate_from(const vmm__space *space, uint32_t id, vmm__u64 address) {
+  const vmm__record *record = vmm__space_record(space, id);
+
+  if (id == 0 || record->size_flags == 0 || record->address > address) return 0;
+  for (int step = 0; step < CURSOR_STEPS; step++) {
+    uint32_t next = record->next;
+
+    record = vmm__space_record(space, next);
+    if (next == 0 || record->address > address) return id;
+    id = next;
+  }
+  return 0;
+}
+
 uint32_t vmm__space_locate(const vmm__space *space, vmm__u64 address) {
   uint32_t id;
-  vmm__u64 slot;
+  const vmm__slot *slot;
 
   if (!has_records(space)) return 0;
   id = vmm__space_record(space, 0)->prev;
   if (id == 0 || vmm__space_record(space, id)->address <= address) return id;
   id = vmm__space_record(space, 0)->next;
   if (vmm__space_record(space, id)->address > address) return 0;
-  slot = vmm__slot_find(space, address);
-  if (slot != space->slot_count) return (uint32_t)space->slots[slot];
+  slot = vmm__slots_at(&space->slots, address);
+  if (slot != NULL) return slot->id;
   /* Any record in use is in the list, whatever it was when the cursor was set. */
-  id = space->cursor;
-  if (id != 0 && vmm__space_record(space, id)->size_flags != 0 && vmm__space_record(space, id)->address <= address) {
-    for (int step = 0; step < CURSOR_STEPS; step++) {
-      uint32_t next = vmm__space_record(space, id)->next;
-
-      if (next == 0 || vmm__space_record(space, next)->address > address) return id;
-      id = next;
-    }
-  }
+  id = locate_from(space, space->cursor, address);
+  if (id == 0) id = locate_from(space, vmm__space_record(space, 0)->next, address); /* a walk that frees as it goes */
+  if (id != 0) return id;
   return locate_by_scan(space, address);
 }
 
@@ -55,43 +64,64 @@ static uint32_t locate_and_remember(vmm__space *space, vmm__u64 address) {
   return id;
 }
 
-static void describe(const vmm__space *space, uint32_t id, vmm__block *out) {
-  const vmm__record *record = vmm__space_record(space, id);
-  bool tagged = (record->size_flags & VMM__RECORD_TAGGED) != 0;
+void vmm__space_describe(const vmm__space *space, const vmm__slot *slot, vmm__block *out) {
+  const vmm__record *record;
 
-  if (out == NULL) return;
-  *out = (vmm__block){record->address, vmm__record_size(record), record->requested,
-                      tagged ? *vmm__record_tag(&space->records, id) : 0};
+  out->address = vmm__slot_address(slot);
+  out->tag = (slot->key & VMM__SLOT_TAGGED) != 0 ? *vmm__record_tag(&space->records, slot->id) : 0;
+  if ((slot->key & VMM__SLOT_ODD) == 0) {
+    out->size = space->slots.bins[vmm__slot_bin(slot)].size;
+    out->requested = out->size - vmm__slot_waste(slot);
+    return;
+  }
+  record = vmm__space_record(space, slot->id);
+  out->size = vmm__record_size(record);
+  out->requested = record->requested;
+}
+
+/* The slot of the live block that a record stands for; NULL if it is a free range or a quick block. */
+static const vmm__slot *live_slot(const vmm__space *space, const vmm__record *record) {
+  const vmm__slot *slot = vmm__record_is_free(record) ? NULL : vmm__slots_at(&space->slots, record->address);
+
+  return slot == NULL || (slot->key & VMM__SLOT_LIVE) == 0 ? NULL : slot;
 }
 
 bool vmm__space_find(vmm__space *space, vmm__u64 address, vmm__block *out) {
   uint32_t id = locate_and_remember(space, address);
   const vmm__record *record;
+  const vmm__slot *slot;
 
   if (id == 0) return false;
   record = vmm__space_record(space, id);
-  if (vmm__record_is_free(record) || address - record->address >= vmm__record_size(record)) return false;
-  describe(space, id, out);
-  return true;
+  if (address - record->address >= vmm__record_size(record)) return false;
+  slot = live_slot(space, record);
+  if (slot != NULL && out != NULL) vmm__space_describe(space, slot, out);
+  return slot != NULL;
 }
 
 bool vmm__space_next_block(vmm__space *space, vmm__u64 address, vmm__block *out) {
+  const vmm__slot *slot = NULL;
   uint32_t id;
 
   if (!has_records(space)) return false;
   id = locate_and_remember(space, address);
   if (id == 0 || vmm__space_record(space, id)->address < address) id = vmm__space_record(space, id)->next;
-  while (id != 0 && vmm__record_is_free(vmm__space_record(space, id))) id = vmm__space_record(space, id)->next;
-  if (id == 0) return false;
+  for (; id != 0; id = vmm__space_record(space, id)->next) {
+    slot = live_slot(space, vmm__space_record(space, id));
+    if (slot != NULL) break;
+  }
+  if (slot == NULL) return false;
   space->cursor = id;
-  describe(space, id, out);
+  if (out != NULL) vmm__space_describe(space, slot, out);
   return true;
 }
 
 vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address) {
-  uint32_t id = address == 0 ? 0 : locate_and_remember(space, address - 1);
   const vmm__record *record;
+  uint32_t id;
 
+  vmm__space_settle(space);
+  id = address == 0 ? 0 : locate_and_remember(space, address - 1);
   if (id == 0) return 0;
   record = vmm__space_record(space, id);
   return vmm__record_is_free(record) && address <= vmm__record_end(record) ? address - record->address : 0;
@@ -112,7 +142,7 @@ uint32_t vmm__space_free_holding(const vmm__space *space, vmm__u64 address, vmm_
 
     return id != 0 && holds_free(vmm__space_record(space, id), address, end) ? id : 0;
   }
-  bin = vmm__bin_of(space, size);
+  bin = vmm__bin_of(size);
   for (bool above = false; vmm__bin_from(space, &bin, above); above = true) {
     for (uint32_t id = space->heads[bin.word][bin.bit]; id != 0; id = vmm__space_record(space, id)->bin_next) {
       if (holds_free(vmm__space_record(space, id), address, end)) return id;
@@ -121,13 +151,14 @@ uint32_t vmm__space_free_holding(const vmm__space *space, vmm__u64 address, vmm_
   return 0;
 }
 
-bool vmm__space_next_free(const vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address,
+bool vmm__space_next_free(vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address,
                           vmm__u64 *length) {
+  if (!walk->started) vmm__space_settle(space);
   for (;;) {
     const vmm__record *record;
 
     if (walk->next == 0) {
-      vmm__bin bin = walk->started ? (vmm__bin){walk->word, walk->bit} : vmm__bin_of(space, size);
+      vmm__bin bin = walk->started ? (vmm__bin){walk->word, walk->bit} : vmm__bin_of(size);
 
       if (!vmm__bin_from(space, &bin, walk->started)) return false;
       *walk = (vmm__space_walk){true, bin.word, bin.bit, space->heads[bin.word][bin.bit]};
@@ -141,10 +172,11 @@ bool vmm__space_next_free(const vmm__space *space, vmm__space_walk *walk, vmm__u
   }
 }
 
-vmm__u64 vmm__space_largest(const vmm__space *space) {
+vmm__u64 vmm__space_largest(vmm__space *space) {
   vmm__u64 largest = 0;
   unsigned word, bit;
 
+  vmm__space_settle(space);
   if (space->words == 0) return 0;
   word = vmm__highest_bit(space->words);
   bit = vmm__highest_bit(space->bins[word]);
@@ -167,7 +199,7 @@ vmm__u64 vmm__space_bytes_in(vmm__space *space, vmm__u64 address, vmm__u64 size)
 
     if (record->address >= end) break;
     space->cursor = id;
-    if (vmm__record_is_free(record) || vmm__record_end(record) <= address) continue;
+    if (vmm__record_end(record) <= address || live_slot(space, record) == NULL) continue;
     bytes += vmm__min(vmm__record_end(record), end) - vmm__max(record->address, address);
   }
   return bytes;

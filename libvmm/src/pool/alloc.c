@@ -2,6 +2,7 @@
 #include "base/fork.h"
 #include "base/status.h"
 #include "device/streams.h"
+#include "index/quick.h"
 #include "pool/pool.h"
 
 vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char *function, vmm_error *error) {
@@ -11,23 +12,39 @@ vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char
                       pool == NULL ? "pool is NULL" : "the output pointer is NULL");
 }
 
-vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
+static inline void count_alloc(vmm_pool *pool, vmm__u64 size) {
   vmm__pool_counters *counters = &pool->counters;
+  const vmm__space *space = &pool->space;
+
+  counters->alloc_count++;
+  counters->alloc_bytes += size;
+  if (space->block_count > counters->block_count_peak) counters->block_count_peak = space->block_count;
+  if (space->block_bytes > counters->block_bytes_peak) counters->block_bytes_peak = space->block_bytes;
+}
+
+static inline void count_free(vmm_pool *pool, bool ordered) {
+  pool->counters.free_count++;
+  if (ordered) pool->ordered_frees++;
+}
+
+static bool ready(const vmm_pool *pool) {
+  return vmm__space_ready(&pool->space) && pool->space.records.free_count >= VMM__SPACE_READY_RECORDS + pool->promised;
+}
+
+vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
   vmm__space *space = &pool->space;
   vmm__u64 address;
 
-  if (!vmm__space_ready(space) || space->records.free_count < VMM__SPACE_READY_RECORDS + pool->promised ||
-      pool->closing)
-    return 0;
+  if (pool->closing) return 0;
+  if (!ready(pool)) {
+    vmm__space_settle(space); /* quick blocks never make the pool ask for host memory */
+    if (!ready(pool)) return 0;
+  }
   if ((request->flags & VMM_REQUEST_ONE_MAPPING) != 0)
     address = vmm__space_alloc_within(space, request->size, request->alignment, request->requested, request->tag,
                                       &pool->region.mappings);
   else address = vmm__space_alloc(space, request->size, request->alignment, request->requested, request->tag);
-  if (address == 0) return 0;
-  counters->alloc_count++;
-  counters->alloc_bytes += request->size;
-  if (space->block_count > counters->block_count_peak) counters->block_count_peak = space->block_count;
-  if (space->block_bytes > counters->block_bytes_peak) counters->block_bytes_peak = space->block_bytes;
+  if (address != 0) count_alloc(pool, request->size);
   return address;
 }
 
@@ -35,6 +52,16 @@ static void count_failure(vmm_pool *pool) {
   vmm__lock_acquire(&pool->lock);
   pool->counters.alloc_failures++;
   vmm__lock_release(&pool->lock);
+}
+
+/* It may be a little more than was asked for. */
+static vmm__u64 size_of_block(vmm_pool *pool, vmm__u64 address) {
+  vmm__block block = {0, 0, 0, 0};
+
+  vmm__lock_acquire(&pool->lock);
+  (void)vmm__space_find(&pool->space, address, &block);
+  vmm__lock_release(&pool->lock);
+  return block.size;
 }
 
 /* What did not fit, or must be scrubbed. */
@@ -54,7 +81,7 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
     (void)vmm__pool_grow_for(pool, &work, request, &placed);
   }
   if (work.status == VMM_OK && ((request->flags & VMM_REQUEST_SCRUB) != 0 || pool->scrub) &&
-      vmm__pool_scrub(pool, &work, placed, request->size) != VMM_OK) {
+      vmm__pool_scrub(pool, &work, placed, size_of_block(pool, placed)) != VMM_OK) {
     vmm__lock_acquire(&pool->lock);
     (void)vmm__space_free(&pool->space, placed, NULL);
     pool->counters.alloc_count--;
@@ -90,16 +117,38 @@ static vmm_status too_large(const char *function, vmm_error *error) {
   return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "the size is too large to round up");
 }
 
-vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long long *address, vmm_error *error) {
-  vmm__pool_request request = {0, 0, VMM__BLOCK_UNIT, 0, 0, 0};
+/* All of vmm_pool_alloc that its first try does not do. `placed`: what that found, or 0. */
+static __attribute__((noinline)) vmm_status alloc_rest(vmm_pool *pool, vmm__u64 requested, vmm__u64 placed,
+                                                       unsigned long long *address, vmm_error *error) {
+  vmm__pool_request request = {0, requested, VMM__BLOCK_UNIT, 0, 0, 0};
   vmm_status status;
 
   if (address != NULL) *address = 0;
   status = vmm__pool_refuse(pool, address, "vmm_pool_alloc", error);
   if (status != VMM_OK) return status;
-  request.requested = size;
-  if (!round_size(size, &request.size)) return too_large("vmm_pool_alloc", error);
+  if (!round_size(requested, &request.size)) return too_large("vmm_pool_alloc", error);
+  if (placed != 0) return slow(pool, &request, placed, address, "vmm_pool_alloc", error);
   return alloc(pool, &request, address, "vmm_pool_alloc", error);
+}
+
+/* The first try: a quick block serves. Most calls end here, so nothing is prepared for the others. */
+vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long long *address, vmm_error *error) {
+  vmm__u64 units = (size + (VMM__BLOCK_UNIT - 1)) / VMM__BLOCK_UNIT;
+  vmm__u64 placed = 0;
+
+  /* Size 0 and sizes that wrap give 0 units. */
+  if (!vmm__forked() && pool != NULL && address != NULL && units - 1 < VMM__QUICK_LARGEST_UNITS &&
+      !vmm__device_lost(pool->device)) {
+    vmm__lock_acquire(&pool->lock);
+    if (__builtin_expect(!pool->closing, 1)) placed = vmm__quick_alloc(&pool->space, units, size);
+    if (__builtin_expect(placed != 0, 1)) count_alloc(pool, units * VMM__BLOCK_UNIT);
+    vmm__lock_release(&pool->lock);
+    if (__builtin_expect(placed != 0 && !pool->scrub, 1)) {
+      *address = placed;
+      return VMM_OK;
+    }
+  }
+  return alloc_rest(pool, size, placed, address, error);
 }
 
 vmm_status vmm_request_init(vmm_request *request, size_t size) {
@@ -135,17 +184,16 @@ vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigne
   return alloc(pool, &request, address, "vmm_pool_alloc_with", error);
 }
 
-/* Both orders of free that there are now are the same to the index: reuse on the home stream needs no fence, and a block
- * nobody uses needs none either. They differ for trim, which waits for queued work only if there may be some. */
-static vmm_status free_block(vmm_pool *pool, vmm__u64 address, bool ordered, const char *function, vmm_error *error) {
+/* All of a free that its first try does not do. */
+static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 address, bool ordered,
+                                                      const char *function, vmm_error *error) {
   vmm_status status = vmm__pool_refuse(pool, pool, function, error);
   bool found;
 
   if (status != VMM_OK) return status;
   vmm__lock_acquire(&pool->lock);
   found = vmm__space_free(&pool->space, address, NULL);
-  if (found) pool->counters.free_count++;
-  if (found && ordered) pool->ordered_frees++;
+  if (found) count_free(pool, ordered);
   vmm__lock_release(&pool->lock);
   if (found) return VMM_OK;
   status =
@@ -155,12 +203,26 @@ static vmm_status free_block(vmm_pool *pool, vmm__u64 address, bool ordered, con
   return status;
 }
 
+/* Both orders of free that there are now are the same to the index: reuse on the home stream needs no fence, and a block
+ * nobody uses needs none either. They differ for trim, which waits for queued work only if there may be some. */
+static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) {
+  bool found;
+
+  if (vmm__forked() || pool == NULL) return false;
+  vmm__slots_prefetch(&pool->space.slots, address); /* on its way while the lock is taken */
+  vmm__lock_acquire(&pool->lock);
+  found = vmm__quick_free(&pool->space, address);
+  if (__builtin_expect(found, 1)) count_free(pool, ordered);
+  vmm__lock_release(&pool->lock);
+  return __builtin_expect(found, 1);
+}
+
 vmm_status vmm_pool_free(vmm_pool *pool, unsigned long long address, vmm_error *error) {
-  return free_block(pool, address, true, "vmm_pool_free", error);
+  return free_quickly(pool, address, true) ? VMM_OK : free_rest(pool, address, true, "vmm_pool_free", error);
 }
 
 vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address, vmm_error *error) {
-  return free_block(pool, address, false, "vmm_pool_free_idle", error);
+  return free_quickly(pool, address, false) ? VMM_OK : free_rest(pool, address, false, "vmm_pool_free_idle", error);
 }
 
 static vmm_status fill(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size) {

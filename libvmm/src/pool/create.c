@@ -100,7 +100,7 @@ static vmm_pool *new_pool(vmm_device *device, const vmm_pool_options *options) {
   pool->scrub = options->scrub != 0;
   pool->mapping_min = options->mapping_min;
   pool->mapping_max = options->mapping_max;
-  vmm__space_init(&pool->space, &device->memory, 0, VMM__BLOCK_UNIT);
+  vmm__space_init(&pool->space, &device->memory, 0);
   if (vmm__lock_init(&pool->lock, VMM__RANK_POOL)) return pool;
   vmm__memory_release(&device->memory, pool, 1, sizeof *pool);
   return NULL;
@@ -121,7 +121,7 @@ static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options
   (void)vmm__round_up(pool->mapping_min, pool->region.granularity, &pool->mapping_min); /* far below overflow */
   (void)vmm__round_up(pool->mapping_max, pool->region.granularity, &pool->mapping_max);
   vmm__space_destroy(&pool->space);
-  vmm__space_init(&pool->space, &device->memory, pool->region.base, VMM__BLOCK_UNIT);
+  vmm__space_init(&pool->space, &device->memory, pool->region.base);
   pool->client.base = pool->region.base;
   pool->client.size = pool->region.size;
   pool->client.owner = pool;

@@ -18,6 +18,10 @@ vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds) {
 
     vmm__lock_acquire(&pool->lock);
     hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS);
+    if (hint != 0) {
+      vmm__space_settle(&pool->space);
+      hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS);
+    }
     if (hint == 0) pool->promised += adds;
     vmm__lock_release(&pool->lock);
     if (hint == 0) return VMM_OK;

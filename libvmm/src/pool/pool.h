@@ -20,22 +20,23 @@ typedef struct vmm__pool_counters {
 
 struct vmm_pool {
   vmm__lock lock;
-  vmm__space space;
+
+  /* constant, but for closing: what lies between the lock, which others look at, and what its owner writes */
+  vmm_device *device;
+  vmm__client client;
+  void *home_stream;
+  vmm__u64 mapping_min, mapping_max;
+  void *fence; /* event for trims: recorded under the structure lock; recording it again only moves it later */
+  bool scrub;
+  bool closing; /* a destroy is under way: nothing is allocated */
+
   vmm__pool_counters counters;
-  vmm__region region; /* its table under the lock, see region.h */
   vmm__u64 limit;
   vmm__u64 held_bytes; /* free bytes that a growth in progress took out of the index */
   vmm__u64 promised;   /* records set aside for adds that growths and trims in progress may have to make */
   vmm__u64 ordered_frees, fenced_frees; /* frees by stream order and scrubs, and how many a fence was seen to cover */
-  bool closing;                         /* a destroy is under way: nothing is allocated */
-
-  /* constant */
-  vmm_device *device;
-  vmm__client client;
-  void *home_stream;
-  bool scrub;
-  vmm__u64 mapping_min, mapping_max;
-  void *fence; /* event for trims: recorded under the structure lock; recording it again only moves it later */
+  vmm__space space;
+  vmm__region region; /* its table under the lock, see region.h */
 };
 
 /* A request as all paths see it: rounded and checked. */

@@ -11,7 +11,7 @@ static vmm__space space;
 
 static void start(vmm__u64 mapped) {
   index_memory_init(&memory);
-  vmm__space_init(&space, &memory.table, BASE, UNIT);
+  vmm__space_init(&space, &memory.table, BASE);
   (void)index_memory_reserve(&memory, &space, 1);
   memory.locked = true;
   if (mapped != 0) vmm__space_add(&space, BASE, mapped);
@@ -36,7 +36,7 @@ TEST(space_that_is_empty_answers_every_question) {
   vmm__block block;
 
   index_memory_init(&memory);
-  vmm__space_init(&space, &memory.table, BASE, UNIT);
+  vmm__space_init(&space, &memory.table, BASE);
   CHECK(!vmm__space_ready(&space));
   CHECK(vmm__space_short(&space, 1) != 0);
   CHECK(!vmm__space_free(&space, BASE, NULL));

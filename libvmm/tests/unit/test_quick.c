@@ -1,0 +1,270 @@
+/* Blocks that are kept whole when they are freed: given again, never seen as anything but free memory, within bounds. */
+#include "check.h"
+#include "index/quick.h"
+#include "index_memory.h"
+
+#define UNIT 256ull
+#define BASE (1ull << 40)
+#define MIB (1ull << 20)
+
+static index_memory memory;
+static vmm__space space;
+
+static vmm__u64 take(vmm__u64 size) {
+  vmm__u64 address;
+
+  if (!vmm__space_ready(&space) && !index_memory_reserve(&memory, &space, 1)) return 0;
+  address = size / UNIT <= VMM__QUICK_LARGEST_UNITS ? vmm__quick_alloc(&space, size / UNIT, size) : 0;
+  return address != 0 ? address : vmm__space_alloc(&space, size, UNIT, size, 0);
+}
+
+static bool give(vmm__u64 address) {
+  return vmm__quick_free(&space, address) || vmm__space_free(&space, address, NULL);
+}
+
+/* The bounds are reckoned at the first free. */
+static void start(vmm__u64 mapped) {
+  index_memory_init(&memory);
+  vmm__space_init(&space, &memory.table, BASE);
+  CHECK(index_memory_reserve(&memory, &space, 1));
+  memory.locked = true;
+  vmm__space_add(&space, BASE, mapped);
+  CHECK(give(take(UNIT)));
+  CHECK_EQ(vmm__space_quick_count(&space), 0);
+}
+
+static void check(void) {
+  const char *what = "";
+
+  if (!vmm__space_check(&space, &what)) check_fail(__FILE__, __LINE__, what);
+}
+
+static void finish(void) {
+  CHECK_CALL(check());
+  CHECK_EQ(memory.locked_calls, 0);
+  memory.locked = false;
+  vmm__space_destroy(&space);
+  CHECK_EQ(memory.out, 0);
+}
+
+TEST(quick_block_is_given_again) {
+  vmm__u64 a;
+  vmm__block block;
+
+  CHECK_CALL(start(64 * MIB));
+  a = take(100000 / UNIT * UNIT);
+  CHECK(give(a));
+  CHECK_EQ(vmm__space_quick_count(&space), 1);
+  CHECK_EQ(vmm__quick_alloc(&space, 99000 / UNIT, 98765), a); /* the same bin: other sizes too */
+  CHECK_EQ(vmm__space_quick_count(&space), 0);
+  CHECK(vmm__space_find(&space, a + 5, &block));
+  CHECK_EQ(block.address, a);
+  CHECK_EQ(block.requested, 98765);
+  CHECK_EQ(block.tag, 0);
+  CHECK_EQ(space.requested_bytes, 98765);
+  CHECK_EQ(space.block_bytes, block.size);
+  CHECK(give(a));
+  CHECK_EQ(space.requested_bytes, 0);
+  CHECK_CALL(finish());
+}
+
+TEST(quick_block_is_free_memory_to_everyone) {
+  vmm__u64 a, b;
+  vmm__block block;
+
+  CHECK_CALL(start(64 * MIB));
+  a = take(MIB);
+  b = take(MIB);
+  CHECK(give(a));
+  CHECK_EQ(vmm__space_quick_count(&space), 1);
+  CHECK(!vmm__quick_free(&space, a));
+  CHECK(!vmm__space_free(&space, a, &block));
+  CHECK(!vmm__space_find(&space, a, &block));
+  CHECK(!vmm__space_find(&space, a + 4096, &block));
+  CHECK(vmm__space_next_block(&space, 0, &block));
+  CHECK_EQ(block.address, b);
+  CHECK_EQ(vmm__space_bytes_in(&space, BASE, 64 * MIB), MIB);
+  CHECK_EQ(vmm__space_free_bytes(&space), 63 * MIB);
+  CHECK_EQ(space.block_count, 1);
+  CHECK_CALL(check());
+  CHECK_EQ(vmm__space_quick_count(&space), 1); /* none of that needed it to be a range */
+  CHECK(give(b));
+  CHECK_EQ(vmm__space_quick_count(&space), 2);
+  CHECK_EQ(vmm__space_largest(&space), 64 * MIB);
+  CHECK_EQ(vmm__space_quick_count(&space), 0);
+  CHECK_CALL(finish());
+}
+
+TEST(quick_free_takes_nothing_for_a_block_that_is_none) {
+  vmm__u64 a;
+
+  CHECK_CALL(start(64 * MIB));
+  a = take(8 * UNIT);
+  for (vmm__u64 i = 1; i < 8 * UNIT; i++) CHECK(!vmm__quick_free(&space, a + i));
+  for (vmm__u64 i = 1; i < 2 * UNIT; i++) CHECK(!vmm__quick_free(&space, 0 - i) && !vmm__quick_free(&space, a - i));
+  CHECK(!vmm__quick_free(&space, 0));
+  CHECK(vmm__quick_free(&space, a));
+  for (vmm__u64 i = 0; i < 2 * UNIT; i++) CHECK(!vmm__quick_free(&space, a + i));
+  CHECK_CALL(finish());
+}
+
+TEST(quick_blocks_give_way_to_who_needs_their_memory) {
+  vmm__u64 a[64], big;
+  vmm__mappings none;
+
+  CHECK_CALL(start(64 * MIB));
+  for (int i = 0; i < 30; i++) a[i] = take(MIB + (vmm__u64)i * 64 * UNIT);
+  for (int i = 0; i < 30; i++) CHECK(give(a[i]));
+  CHECK(vmm__space_quick_count(&space) > 5);
+  big = vmm__space_alloc(&space, 64 * MIB, UNIT, 1, 0);
+  CHECK_EQ(big, BASE);
+  CHECK_EQ(vmm__space_quick_count(&space), 0);
+  CHECK(give(big));
+  for (int i = 0; i < 30; i++) a[i] = take(MIB);
+  for (int i = 0; i < 30; i++) CHECK(give(a[i]));
+  CHECK(vmm__space_quick_count(&space) > 5);
+  CHECK(vmm__space_take(&space, BASE, 64 * MIB));
+  vmm__space_add(&space, BASE, 64 * MIB);
+  a[0] = take(MIB);
+  CHECK(give(a[0]));
+  CHECK_EQ(vmm__space_quick_count(&space), 1);
+  CHECK_EQ(vmm__space_alloc(&space, 64 * MIB - 512 * UNIT, 512 * UNIT, 1, 0), BASE); /* aligned */
+  CHECK(give(BASE));
+  a[0] = take(MIB);
+  CHECK(give(a[0]));
+  vmm__mappings_init(&none);
+  CHECK_EQ(vmm__space_alloc_within(&space, MIB, UNIT, 1, 0, &none), 0);
+  CHECK_EQ(vmm__space_quick_count(&space), 0); /* all was looked at */
+  CHECK_CALL(finish());
+}
+
+TEST(quick_blocks_keep_to_their_bounds) {
+  enum { COUNT = 200 };
+  vmm__u64 a[COUNT], top;
+
+  CHECK_CALL(start(64 * MIB));
+  for (int i = 0; i < COUNT; i++) a[i] = take(4096);
+  for (int i = 0; i < COUNT; i++) CHECK(give(a[i]));
+  CHECK_EQ(vmm__space_quick_count(&space), VMM__QUICK_PER_BIN);
+  vmm__space_settle(&space);
+  for (int i = 0; i < 64; i++) a[i] = take(MIB - (vmm__u64)i * 16384);
+  for (int i = 0; i < 64; i++) {
+    CHECK(give(a[i]));
+    CHECK(vmm__space_quick_bytes(&space) <= vmm__space_free_bytes(&space) / 2 + MIB);
+    CHECK_CALL(check());
+  }
+  CHECK(vmm__space_quick_count(&space) > 10);
+  vmm__space_settle(&space);
+  /* What lies high becomes a range, so that it can be given back. */
+  for (int i = 0; i < 56; i++) a[i] = take(MIB);
+  top = take(MIB);
+  for (int i = 0; i < 56; i++) CHECK(vmm__space_free(&space, a[i], NULL));
+  CHECK(!vmm__quick_free(&space, top));
+  CHECK(vmm__space_free(&space, top, NULL));
+  CHECK_CALL(finish());
+}
+
+TEST(quick_block_of_a_smaller_size_displaces_a_larger_one) {
+  enum { COUNT = 60 };
+  vmm__u64 block[COUNT], random = 1;
+  int displaced = 0;
+
+  CHECK_CALL(start(64 * MIB));
+  for (int i = 0; i < COUNT; i++) block[i] = take((1 + index_random(&random) % 4000) * UNIT);
+  for (int i = 0; i < 20000; i++) {
+    int k = (int)(index_random(&random) % COUNT);
+    vmm__u64 before = vmm__space_quick_count(&space);
+
+    if (!vmm__quick_free(&space, block[k])) {
+      const vmm__slot *slot;
+
+      CHECK(vmm__space_free(&space, block[k], NULL));
+      slot = vmm__slots_at(&space.slots, block[k]);
+      if (slot != NULL) { /* it was kept, and another one not any more */
+        CHECK_EQ(slot->key, block[k] + VMM__SLOT_QUICK);
+        CHECK_EQ(vmm__space_quick_count(&space), before);
+        displaced++;
+      }
+    }
+    block[k] = take((1 + index_random(&random) % 4000) * UNIT);
+    CHECK(block[k] != 0);
+    if (i % 500 == 0) CHECK_CALL(check());
+  }
+  CHECK(displaced > 10);
+  CHECK_CALL(finish());
+}
+
+TEST(quick_blocks_of_the_next_size_serve_but_not_for_small_ones) {
+  vmm__u64 a, b;
+
+  CHECK_CALL(start(64 * MIB));
+  a = take(101 * UNIT);
+  b = take(9 * UNIT);
+  CHECK(give(a));
+  CHECK(give(b));
+  CHECK_EQ(vmm__space_quick_count(&space), 2);
+  CHECK_EQ(vmm__quick_alloc(&space, 99, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, 102, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, 100, 1), a);
+  CHECK_EQ(vmm__quick_alloc(&space, 8, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, 10, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, 9, 1), b);
+  CHECK_CALL(finish());
+}
+
+TEST(block_holds_a_little_more_than_was_asked_for_where_that_fits) {
+  vmm__u64 sizes[] = {1, 63, 64, 127, 128, 129, 255, 256, 257, 4095, 65535, 131071, 131072};
+  vmm__block block;
+
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    vmm__u64 size = sizes[i] * UNIT, a;
+
+    CHECK_CALL(start(64 * MIB));
+    a = take(size);
+    CHECK(vmm__space_find(&space, a, &block));
+    CHECK(block.size >= size && block.size <= size + size / 64);
+    if (sizes[i] <= 128) CHECK_EQ(block.size, size);
+    CHECK_EQ(block.requested, size);
+    CHECK(give(a));
+    CHECK_EQ(take(size), a);
+    CHECK(give(a));
+    CHECK_CALL(finish());
+    /* Where only the size itself fits. */
+    CHECK_CALL(start(size));
+    CHECK_EQ(take(size), BASE);
+    CHECK(vmm__space_find(&space, BASE, &block));
+    CHECK_EQ(block.size, size);
+    CHECK(give(BASE));
+    CHECK_CALL(finish());
+  }
+}
+
+TEST(quick_blocks_stay_when_the_hash_grows) {
+  enum { COUNT = 20000 };
+  static vmm__u64 address[COUNT];
+  vmm__u64 kept = 0;
+
+  CHECK_CALL(start(512 * MIB));
+  for (int i = 0; i < COUNT; i++) {
+    address[i] = take((1 + (vmm__u64)i % 100) * UNIT);
+    CHECK(address[i] != 0);
+    if (i % 3 == 0) {
+      CHECK(give(address[i]));
+      address[i] = 0;
+    }
+    if (i == 500 || i % 4000 == 0) CHECK_CALL(check());
+  }
+  CHECK_CALL(check());
+  for (int i = 0; i < COUNT; i++) {
+    if (address[i] == 0) continue;
+    kept += vmm__quick_free(&space, address[i]);
+    (void)vmm__space_free(&space, address[i], NULL);
+    CHECK(!give(address[i]));
+  }
+  CHECK(kept > 1000);
+  CHECK_EQ(space.block_count, 0);
+  CHECK_EQ(vmm__space_largest(&space), 512 * MIB);
+  CHECK_CALL(finish());
+}
+
+RUN_TESTS()
