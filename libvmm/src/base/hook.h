@@ -3,6 +3,8 @@
 #ifndef VMM_BASE_HOOK_H
 #define VMM_BASE_HOOK_H
 
+#include <stdatomic.h>
+
 #include "base/checked.h"
 
 typedef enum vmm__point {
@@ -22,6 +24,14 @@ typedef struct vmm__hook {
 
 /* Installs a hook, or removes it with NULL. The hook must stay valid until no thread can be inside it. Tests only. */
 void vmm__hook_install(const vmm__hook *hook);
+
+/* Read by the function below alone. Hidden, so that the shared library reads it without a detour. */
+extern __attribute__((visibility("hidden"))) _Atomic(const vmm__hook *) vmm__hook_current;
+
+/* Whether there is a hook to tell: what a lock asks before it does anything else. */
+static inline bool vmm__hooked(void) {
+  return __builtin_expect(atomic_load_explicit(&vmm__hook_current, memory_order_relaxed) != NULL, 0);
+}
 
 /* Tells the hook, if there is one. Returns what it returned, false without one. */
 bool vmm__hook_at(vmm__point point, const void *object, vmm__u64 value, vmm__u64 *result);

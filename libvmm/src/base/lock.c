@@ -1,28 +1,63 @@
-/* Ranked locks over pthread mutexes; every step is told to the hook. */
+/* Ranked locks: waiting for one, with and without a deadline, and telling the hook. */
 #include "base/lock.h"
 
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/hook.h"
+
+enum {
+  SPINS = 7,             /* looks before a sleep, each after twice the pauses of the one before */
+  FIRST_SLEEP_NS = 4000, /* the system adds about 50 us to it */
+  LONGEST_SLEEP_NS = 1000000
+};
 
 bool vmm__lock_init(vmm__lock *lock, vmm__rank rank) {
-  lock->rank = rank;
+  atomic_init(&lock->held, 0);
   atomic_init(&lock->next_in_line, false);
-  return pthread_mutex_init(&lock->mutex, NULL) == 0;
+  lock->rank = rank;
+  return true;
 }
 
-void vmm__lock_destroy(vmm__lock *lock) { (void)pthread_mutex_destroy(&lock->mutex); }
+void vmm__lock_destroy(vmm__lock *lock) { (void)lock; }
 
-void vmm__lock_acquire(vmm__lock *lock) {
+static void pause_once(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb" ::: "memory"); /* `yield` does nothing on most of them */
+#else
+  atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+/* Until the lock looks free, for a while. */
+static bool spin(vmm__lock *lock) {
+  for (int i = 0; i < SPINS; i++) {
+    if (atomic_load_explicit(&lock->held, memory_order_relaxed) == 0) return true;
+    for (int k = 0; k < 1 << i; k++) pause_once();
+  }
+  return false;
+}
+
+static bool try_once(vmm__lock *lock) { return atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0; }
+
+/* It sleeps by itself, not by the clock's wait: a scheduler in the hook lets a thread come here only when the lock is
+ * free. */
+void vmm__lock_wait(vmm__lock *lock) {
+  struct timespec time = {0, FIRST_SLEEP_NS};
+
   (void)vmm__hook_at(VMM__POINT_ACQUIRE, lock, (vmm__u64)lock->rank, NULL);
-  (void)pthread_mutex_lock(&lock->mutex);
+  while (!spin(lock) || !try_once(lock)) {
+    if (atomic_load_explicit(&lock->held, memory_order_relaxed) == 0) continue;
+    (void)nanosleep(&time, NULL);
+    if (time.tv_nsec < LONGEST_SLEEP_NS) time.tv_nsec *= 2;
+  }
   (void)vmm__hook_at(VMM__POINT_ACQUIRED, lock, (vmm__u64)lock->rank, NULL);
 }
 
-/* The mutex clock is the wall clock where pthread_mutex_clocklock is missing; polling keeps to the monotonic one
- * everywhere, and 50 us steps are far below what a growth takes under contention. A mutex alone would starve those who
- * poll: one thread that grows in a loop lets it go for a microsecond at a time. So the next turn is taken first. */
+/* Polls by the monotonic clock; 50 us steps are far below what a growth takes under contention. That alone would starve
+ * those who poll: one thread that grows in a loop lets it go for a microsecond at a time. So the next turn is taken
+ * first. */
 bool vmm__lock_acquire_within(vmm__lock *lock, vmm__u64 ns) {
   vmm__u64 start = vmm__clock_now();
   bool next = false;
@@ -30,7 +65,7 @@ bool vmm__lock_acquire_within(vmm__lock *lock, vmm__u64 ns) {
   (void)vmm__hook_at(VMM__POINT_ACQUIRE, lock, (vmm__u64)lock->rank, NULL);
   for (;;) {
     if (!next) next = !atomic_exchange(&lock->next_in_line, true);
-    if (next && pthread_mutex_trylock(&lock->mutex) == 0) break;
+    if (next && try_once(lock)) break;
     if (vmm__clock_now() - start >= ns) {
       if (next) atomic_store(&lock->next_in_line, false);
       return false;
@@ -42,7 +77,6 @@ bool vmm__lock_acquire_within(vmm__lock *lock, vmm__u64 ns) {
   return true;
 }
 
-void vmm__lock_release(vmm__lock *lock) {
-  (void)pthread_mutex_unlock(&lock->mutex);
+void vmm__lock_tell_released(vmm__lock *lock) {
   (void)vmm__hook_at(VMM__POINT_RELEASED, lock, (vmm__u64)lock->rank, NULL);
 }

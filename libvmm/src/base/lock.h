@@ -3,10 +3,9 @@
 #ifndef VMM_BASE_LOCK_H
 #define VMM_BASE_LOCK_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/checked.h"
+#include "base/hook.h"
 
 typedef enum vmm__rank {
   VMM__RANK_REGISTRY = 1,  /* the list of open devices; held across the driver calls of open and close */
@@ -17,18 +16,35 @@ typedef enum vmm__rank {
   VMM__RANK_DRIVER = 6  /* inside drivers: simulator, fault rules, recorder */
 } vmm__rank;
 
+/* One word, taken with an atomic exchange and let go with a plain store. Who finds it taken spins for a few hundred ns,
+ * then sleeps for a moment that doubles from try to try. Nobody is woken and there is no queue, on purpose: threads that
+ * hand a lock over call by call also hand over the cache lines it guards, which costs more than the work under it. A thread
+ * that has the lines keeps them for many calls; the price is the wait at the tail. All zero but the rank is a lock that is
+ * free. */
 typedef struct vmm__lock {
-  pthread_mutex_t mutex;
-  vmm__rank rank;
+  atomic_uint held;
   atomic_bool next_in_line; /* somebody waits with a deadline and has the next turn */
+  vmm__rank rank;
 } vmm__lock;
 
 bool vmm__lock_init(vmm__lock *lock, vmm__rank rank); /* false: the system has no room for one */
 void vmm__lock_destroy(vmm__lock *lock);
-void vmm__lock_acquire(vmm__lock *lock);
 /* Waits at most `ns` of real time; false if the lock was not had by then. Whoever lets the lock go and asks again at once
  * does not get it before one who waits already. */
 bool vmm__lock_acquire_within(vmm__lock *lock, vmm__u64 ns);
-void vmm__lock_release(vmm__lock *lock);
+
+/* The other parts of those below: waiting, and telling the hook. */
+void vmm__lock_wait(vmm__lock *lock);
+void vmm__lock_tell_released(vmm__lock *lock);
+
+static inline void vmm__lock_acquire(vmm__lock *lock) {
+  if (vmm__hooked() || __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) != 0, 0))
+    vmm__lock_wait(lock);
+}
+
+static inline void vmm__lock_release(vmm__lock *lock) {
+  atomic_store_explicit(&lock->held, 0, memory_order_release);
+  if (vmm__hooked()) vmm__lock_tell_released(lock);
+}
 
 #endif

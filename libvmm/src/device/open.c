@@ -16,7 +16,7 @@ enum {
   DEFAULT_ATTEMPTS = 10
 };
 
-static vmm__lock registry_lock = {.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = VMM__RANK_REGISTRY};
+static vmm__lock registry_lock = {.rank = VMM__RANK_REGISTRY};
 static vmm_device *registry;
 
 vmm_status vmm_device_options_init(vmm_device_options *options, size_t size) {

@@ -10,8 +10,8 @@
 #include "driver/cuda_abi.h"
 
 /* Held while the driver is made and ended, also across its first calls: there is nothing to wait for it yet. */
-static vmm__lock guard = {.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = VMM__RANK_DRIVER};
-static vmm__cuda singleton = {.lock = {.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = VMM__RANK_DRIVER}};
+static vmm__lock guard = {.rank = VMM__RANK_DRIVER};
+static vmm__cuda singleton = {.lock = {.rank = VMM__RANK_DRIVER}};
 
 /* ---- the operations ----------------------------------------------------------------------------------------------
  * Handles are pointers or 64-bit numbers in the driver's interface and in ours, enums are ints: such functions are called

@@ -1,7 +1,8 @@
-/* Locks with a deadline: given up in time, and nobody is passed by. */
+/* Locks: they exclude, are given up in time with a deadline, pass nobody by, and tell the hook each step. */
 #include "base/lock.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -65,6 +66,65 @@ TEST(a_wait_that_is_given_up_leaves_the_turn_to_others) {
   CHECK(vmm__lock_acquire_within(&lock, 0)); /* free: no time is needed */
   CHECK(!vmm__lock_acquire_within(&lock, 0));
   vmm__lock_release(&lock);
+  vmm__lock_destroy(&lock);
+}
+
+enum { TAKERS = 4, TAKES = 20000 };
+
+static long counted; /* under the lock */
+
+static void *count_often(void *data) {
+  (void)data;
+  for (int i = 0; i < TAKES; i++) {
+    if (i % 1000 == 0) CHECK_RETURN(vmm__lock_acquire_within(&lock, 10000 * MS), NULL);
+    else vmm__lock_acquire(&lock);
+    counted++;
+    if (i % 4000 == 0) (void)usleep(300); /* the others have to sleep */
+    vmm__lock_release(&lock);
+  }
+  return NULL;
+}
+
+TEST(a_lock_excludes_others_while_it_is_held) {
+  pthread_t threads[TAKERS];
+  int i;
+
+  counted = 0;
+  CHECK(vmm__lock_init(&lock, VMM__RANK_POOL));
+  for (i = 0; i < TAKERS; i++) CHECK_EQ(pthread_create(&threads[i], NULL, count_often, NULL), 0);
+  for (i = 0; i < TAKERS; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+  CHECK_EQ(counted, (long)TAKERS * TAKES);
+  vmm__lock_destroy(&lock);
+}
+
+/* A test's hook is told each step in turn, by whichever way the lock was had. */
+static bool note(void *data, vmm__point point, const void *object, vmm__u64 value, vmm__u64 *result) {
+  char *steps = data;
+
+  (void)result;
+  if (object != &lock || value != VMM__RANK_POOL) return false;
+  steps[strlen(steps)] = point == VMM__POINT_ACQUIRE    ? 'w'
+                         : point == VMM__POINT_ACQUIRED ? 'a'
+                         : point == VMM__POINT_RELEASED ? 'r'
+                                                        : '?';
+  return false;
+}
+
+TEST(a_lock_tells_the_hook_each_step) {
+  char steps[32] = "";
+  vmm__hook hook = {note, steps};
+
+  CHECK(vmm__lock_init(&lock, VMM__RANK_POOL));
+  vmm__hook_install(&hook);
+  vmm__lock_acquire(&lock);
+  CHECK(!vmm__lock_acquire_within(&lock, 0));
+  vmm__lock_release(&lock);
+  CHECK(vmm__lock_acquire_within(&lock, 0));
+  vmm__lock_release(&lock);
+  vmm__hook_install(NULL);
+  vmm__lock_acquire(&lock);
+  vmm__lock_release(&lock);
+  CHECK_STR(steps, "wawrwar");
   vmm__lock_destroy(&lock);
 }
 
