@@ -50,7 +50,7 @@ static void make_sizes(bench *b) {
 static void reserve(bench *b, vmm__u64 operations) {
   vmm__u64 hint;
 
-  while ((hint = vmm__space_short(&b->space, operations)) != 0) {
+  while ((hint = vmm__space_short(&b->space, operations, 0)) != 0) {
     vmm__space_spare *spare = vmm__space_spare_make(&vmm__memory_default, hint);
 
     if (spare == NULL) exit(1);
@@ -64,8 +64,8 @@ static inline vmm__u64 take(bench *b, vmm__u64 requested) {
 
   pthread_mutex_lock(&b->mutex);
   if (!vmm__space_ready(&b->space)) reserve(b, 1);
-  while ((address = vmm__space_alloc(&b->space, size, UNIT, requested, 0)) == 0) {
-    vmm__space_add(&b->space, b->end, STEP);
+  while ((address = vmm__space_alloc(&b->space, VMM__ARENA_IDLE, size, UNIT, requested, 0)) == 0) {
+    vmm__space_add(&b->space, VMM__ARENA_IDLE, b->end, STEP);
     b->end += STEP;
   }
   pthread_mutex_unlock(&b->mutex);
@@ -74,7 +74,7 @@ static inline vmm__u64 take(bench *b, vmm__u64 requested) {
 
 static inline void give(bench *b, vmm__u64 address) {
   pthread_mutex_lock(&b->mutex);
-  if (!vmm__space_free(&b->space, address, NULL)) exit(2);
+  if (!vmm__space_free(&b->space, address, VMM__ARENA_IDLE, NULL)) exit(2);
   pthread_mutex_unlock(&b->mutex);
 }
 

@@ -31,16 +31,17 @@ static inline unsigned vmm__quick_bin_above(vmm__u64 units) {
   return (shift << VMM__BIN_BITS) + (unsigned)((units + ((1ull << shift) - 1)) >> shift);
 }
 
-/* A quick block that serves, made live; 0 if there is none. Size (in units, not above VMM__QUICK_LARGEST_UNITS) and bytes
+/* A quick block of an arena that serves, made live; 0 if there is none. Size (in units, not above VMM__QUICK_LARGEST_UNITS) and bytes
  * asked for as in vmm__space_alloc; not more is asked for than the size. */
-__attribute__((always_inline)) static inline vmm__u64 vmm__quick_alloc(vmm__space *space, vmm__u64 units,
-                                                                       vmm__u64 requested) {
+__attribute__((always_inline)) static inline vmm__u64 vmm__quick_alloc(vmm__space *space, unsigned arena,
+                                                                       vmm__u64 units, vmm__u64 requested) {
   vmm__slots *slots = &space->slots;
   unsigned bin = vmm__quick_bin_above(units);
   uint32_t count, size;
   vmm__u64 key;
   vmm__slot *slot;
 
+  (void)arena;
   /* One bin up costs a small block too much. */
   bin += (unsigned)(slots->bins[bin].count == 0) & (unsigned)(bin >= VMM__BINS_PER_WORD / 2);
   count = slots->bins[bin].count;
@@ -83,12 +84,13 @@ __attribute__((always_inline)) static inline void vmm__quick_keep(vmm__space *sp
   slot->bin_waste = vmm__slot_bin_waste(bin, count);
 }
 
-/* Frees the live block that starts at `address` (any number) if it may be kept. False: nothing changed, and
+/* Frees the live block that starts at `address` (any number) into an arena if it may be kept. False: nothing changed, and
  * vmm__space_free says whether there is one. */
-__attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *space, vmm__u64 address) {
+__attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *space, vmm__u64 address, unsigned arena) {
   vmm__slot *slot = vmm__slots_find(&space->slots, address);
   unsigned bin;
 
+  (void)arena;
   if (__builtin_expect(slot == NULL, 0)) return false;
   bin = vmm__slot_bin(slot);
   /* Of all that is no address the first look alone can pass what would make the key 0; but that is not low. */

@@ -183,9 +183,12 @@ static uint32_t find_aligned(vmm__space *space, vmm__u64 size, vmm__u64 alignmen
   return search(space, size, alignment, NULL, UINT64_MAX, address);
 }
 
-vmm__u64 vmm__space_alloc(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag) {
-  vmm__block block = {0, size, requested, tag};
+vmm__u64 vmm__space_alloc(vmm__space *space, unsigned arena, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested,
+                          vmm__u64 tag) {
+  vmm__block block = {0, size, requested, tag, VMM__ARENA_IDLE};
   uint32_t id;
+
+  (void)arena;
 
   if (__builtin_expect(alignment >> VMM__UNIT_SHIFT <= 1, 1)) {
     id = find_range(space, &block.size);
@@ -198,10 +201,12 @@ vmm__u64 vmm__space_alloc(vmm__space *space, vmm__u64 size, vmm__u64 alignment, 
   return take_block(space, id, &block);
 }
 
-vmm__u64 vmm__space_alloc_within(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag,
-                                 const vmm__mappings *mappings) {
-  vmm__block block = {0, size, requested, tag};
+vmm__u64 vmm__space_alloc_within(vmm__space *space, unsigned arena, vmm__u64 size, vmm__u64 alignment,
+                                 vmm__u64 requested, vmm__u64 tag, const vmm__mappings *mappings) {
+  vmm__block block = {0, size, requested, tag, VMM__ARENA_IDLE};
   uint32_t id = search(space, size, alignment, mappings, UINT64_MAX, &block.address);
+
+  (void)arena;
 
   if (id == 0 && vmm__space_quick_count(space) != 0) {
     vmm__space_settle(space);
@@ -245,11 +250,12 @@ void vmm__space_release(vmm__space *space, uint32_t id, vmm__record *record, vmm
   vmm__record_give(&space->records, id);
 }
 
-bool vmm__space_free(vmm__space *space, vmm__u64 address, vmm__block *out) {
+bool vmm__space_free(vmm__space *space, vmm__u64 address, unsigned arena, vmm__block *out) {
   vmm__slot *slot = vmm__slots_at(&space->slots, address);
   vmm__block block;
   uint32_t id;
 
+  (void)arena;
   if (slot == NULL || (slot->key & VMM__SLOT_LIVE) == 0) return false;
   vmm__space_describe(space, slot, &block);
   if (out != NULL) *out = block;
@@ -264,12 +270,13 @@ bool vmm__space_free(vmm__space *space, vmm__u64 address, vmm__block *out) {
   return true;
 }
 
-void vmm__space_add(vmm__space *space, vmm__u64 address, vmm__u64 size) {
+void vmm__space_add(vmm__space *space, unsigned arena, vmm__u64 address, vmm__u64 size) {
   uint32_t prev_id = vmm__space_locate(space, address);
   vmm__record *prev = vmm__space_record(space, prev_id);
   uint32_t id = vmm__record_take(&space->records);
   vmm__record *record = vmm__space_record(space, id);
 
+  (void)arena;
   record->address = address;
   record->prev = prev_id;
   record->next = prev->next;
@@ -279,7 +286,7 @@ void vmm__space_add(vmm__space *space, vmm__u64 address, vmm__u64 size) {
   vmm__space_release(space, id, record, size);
 }
 
-bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size) {
+bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size, unsigned *arena) {
   vmm__record *record;
   uint32_t id;
 
@@ -292,5 +299,6 @@ bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size) {
   vmm__space_record(space, record->next)->prev = record->prev;
   vmm__record_give(&space->records, id);
   space->total_bytes -= size;
+  if (arena != NULL) *arena = VMM__ARENA_IDLE;
   return true;
 }

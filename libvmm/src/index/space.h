@@ -1,9 +1,13 @@
-/* The free space of one pool: which ranges of its address space are live blocks, which are free, and where a block of a
- * given size goes. Pure bookkeeping: no driver, no lock (the caller holds the pool lock), and no host memory except in
+/* The free space of one pool: which ranges of its address space are live blocks, which are free, whose queued work may
+ * still touch them, and where a block of a given size goes. Pure bookkeeping: no driver, no lock (the caller holds the pool lock), and no host memory except in
  * the functions that say "no lock".
  *
  * Every range is a record, linked with its neighbours in address order; free ranges hang in bins by size, live blocks
- * in a hash by address. Alloc and free are O(1). Two free ranges that touch are always one, across mappings too.
+ * in a hash by address. Alloc and free are O(1).
+ *
+ * Every free range belongs to an *arena*: the caller's word for "whose queued work may still touch it". Arena
+ * VMM__ARENA_IDLE is always there and means nobody's; the others are opened and closed by the caller, who gives them their
+ * meaning. Two free ranges that touch are one, across mappings too, if and only if they are in the same arena.
  *
  * A freed block need not become a free range at once: up to a bound it is kept whole, with its record and its place in
  * the hash, and the next block of its bin is it (a *quick* block, see quick.h). To everyone else it is free memory: it
@@ -34,7 +38,11 @@ typedef struct vmm__block {
   vmm__u64 size;      /* bytes it holds */
   vmm__u64 requested; /* bytes asked for */
   vmm__u64 tag;
+  unsigned arena; /* the one it was cut from, if it sticks to it; else VMM__ARENA_IDLE */
 } vmm__block;
+
+#define VMM__ARENA_IDLE 0u          /* no queued work may touch it */
+#define VMM__ARENA_MIXED UINT32_MAX /* an answer: more than one */
 
 typedef struct vmm__space {
   vmm__records records;
@@ -63,14 +71,15 @@ void vmm__space_init(vmm__space *space, const vmm_host_memory *memory, vmm__u64 
 void vmm__space_destroy(vmm__space *space); /* no lock */
 
 /* Reserving, so that nothing below ever runs out:
- *   while ((hint = vmm__space_short(space, operations)) != 0) {
+ *   while ((hint = vmm__space_short(space, operations, arenas)) != 0) {
  *     unlock; spare = vmm__space_spare_make(memory, hint); if NULL: host out of memory;
  *     lock; vmm__space_spare_adopt(space, spare); later, unlocked: vmm__space_spare_release(memory, spare); }
  * It is a loop because another thread may have reserved, or used up, meanwhile. */
 typedef struct vmm__space_spare vmm__space_spare;
 
-/* 0 if `operations` further operations (alloc, free, add, take, in any order) cannot run out; else a hint for make. */
-vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations);
+/* 0 if `operations` further operations (alloc, free, add, take, in any order) cannot run out and `arenas` arenas can be
+ * opened, or as many as there can ever be; else a hint for make. */
+vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations, unsigned arenas);
 vmm__space_spare *vmm__space_spare_make(const vmm_host_memory *memory, vmm__u64 hint); /* no lock; NULL: no memory */
 void vmm__space_spare_adopt(vmm__space *space, vmm__space_spare *spare);
 void vmm__space_spare_release(const vmm_host_memory *memory, vmm__space_spare *spare); /* no lock; NULL is ignored */
@@ -97,24 +106,43 @@ static inline vmm__u64 vmm__space_quick_bytes(const vmm__space *space) {
 /* Makes free ranges of all quick blocks. Gives records and room in the hash back. */
 void vmm__space_settle(vmm__space *space);
 
-/* Takes a block of `size` bytes (a multiple of the unit, not 0) at `alignment` (a power of two, at least the unit) and
- * returns its address; 0 if no contiguous free range holds it: then no block changed. It may hold a little more: see
- * above. Precondition: ready. */
-vmm__u64 vmm__space_alloc(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag);
+/* Takes a block of `size` bytes (a multiple of the unit, not 0) at `alignment` (a power of two, at least the unit) out of an
+ * arena and returns its address; 0 if no contiguous free range of it holds it: then no block changed. It may hold a little
+ * more: see above. Precondition: ready. */
+vmm__u64 vmm__space_alloc(vmm__space *space, unsigned arena, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested,
+                          vmm__u64 tag);
 
 /* The same, and the block lies within one entry of `mappings`. Not for the hot path. */
-vmm__u64 vmm__space_alloc_within(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested, vmm__u64 tag,
-                                 const vmm__mappings *mappings);
+vmm__u64 vmm__space_alloc_within(vmm__space *space, unsigned arena, vmm__u64 size, vmm__u64 alignment,
+                                 vmm__u64 requested, vmm__u64 tag, const vmm__mappings *mappings);
 
-/* Frees the block that starts at `address` (any number). False if none does: nothing changed. *out: what was freed; may
- * be NULL. Never needs a record. */
-bool vmm__space_free(vmm__space *space, vmm__u64 address, vmm__block *out);
+/* Frees the block that starts at `address` (any number) into an arena, or into the one it sticks to. False if no block
+ * does: nothing changed. *out: what was freed; may be NULL. Never needs a record. */
+bool vmm__space_free(vmm__space *space, vmm__u64 address, unsigned arena, vmm__block *out);
 
-/* A range becomes free. Precondition: ready, no byte of it is known to the space, and it does not wrap. */
-void vmm__space_add(vmm__space *space, vmm__u64 address, vmm__u64 size);
+/* A range becomes free, in an arena. Precondition: ready, no byte of it is known to the space, and it does not wrap. */
+void vmm__space_add(vmm__space *space, unsigned arena, vmm__u64 address, vmm__u64 size);
 
-/* Removes a range that is wholly free. False if it is not (or size is 0): nothing changed. Precondition: ready. */
-bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size);
+/* Removes a range that is wholly free, of whatever arenas. False if it is not (or size is 0): nothing changed. *arena: the
+ * one it was in, or VMM__ARENA_MIXED; may be NULL. Precondition: ready. */
+bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size, unsigned *arena);
+
+/* ---- arenas: O(1) but for merge ---- */
+
+/* A new arena, empty; VMM__ARENA_IDLE if none was prepared (see short). Numbers are used again. */
+unsigned vmm__space_arena_open(vmm__space *space);
+/* Ends an arena, not the idle one, that is empty. If blocks stick to it its number stays taken until they are freed. */
+void vmm__space_arena_close(vmm__space *space, unsigned arena);
+/* Free bytes in it. */
+vmm__u64 vmm__space_arena_bytes(const vmm__space *space, unsigned arena);
+/* Moves all that is free in one arena into another; `from` is then empty. Linear in the free ranges of the one that has
+ * fewer. */
+void vmm__space_arena_merge(vmm__space *space, unsigned from, unsigned into);
+/* From now on blocks cut from this arena stick to it: they tell its number, and are freed into it whatever arena the caller
+ * names. It is not the idle one. Quick blocks are neither given by it nor kept for it. */
+void vmm__space_arena_stick(vmm__space *space, unsigned arena);
+/* ... and now they do not any more, those that live included. */
+void vmm__space_arena_unstick(vmm__space *space, unsigned arena);
 
 /* ---- questions: any address is allowed; not for the hot path. They may move the cursor and settle, so hold the lock.
  * ---- */
@@ -123,18 +151,20 @@ bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size);
 bool vmm__space_find(vmm__space *space, vmm__u64 address, vmm__block *out);
 /* The live block with the lowest start that is not below `address`; go on with block.address + block.size. */
 bool vmm__space_next_block(vmm__space *space, vmm__u64 address, vmm__block *out);
-/* Length of the free part that ends exactly at `address`, 0 if there is none. An address inside a free range counts: what
- * lies below it in the range. */
-vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address);
-/* The free ranges of at least `size` bytes (a unit or more), each once, in no order: start from a zeroed walk. False at the
- * end. The space must not change meanwhile. */
+/* Length of the contiguous bytes, free in one of two arenas, that end exactly at `address`; 0 if there are none. An address
+ * inside a free range counts: what lies below it. */
+vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address, unsigned arena_a, unsigned arena_b);
+/* Whether a range is wholly free (size not 0), and in which arena; VMM__ARENA_MIXED for several. `arena` may be NULL. */
+bool vmm__space_arena_of(vmm__space *space, vmm__u64 address, vmm__u64 size, unsigned *arena);
+/* The contiguous free runs, of whatever arenas, of at least `size` bytes (a unit or more), each once, in no order: start
+ * from a zeroed walk. False at the end. The space must not change meanwhile. */
 typedef struct vmm__space_walk {
   bool started;
   unsigned word, bit;
   uint32_t next;
 } vmm__space_walk;
 bool vmm__space_next_free(vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address, vmm__u64 *length);
-/* Longest contiguous free range, exact. */
+/* Longest contiguous free run, of whatever arenas, exact. */
 vmm__u64 vmm__space_largest(vmm__space *space);
 /* Bytes of live blocks within a range. Asked for one range after the other by rising address it is one walk in all. */
 vmm__u64 vmm__space_bytes_in(vmm__space *space, vmm__u64 address, vmm__u64 size);

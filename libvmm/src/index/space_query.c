@@ -68,6 +68,7 @@ void vmm__space_describe(const vmm__space *space, const vmm__slot *slot, vmm__bl
   const vmm__record *record;
 
   out->address = vmm__slot_address(slot);
+  out->arena = VMM__ARENA_IDLE;
   out->tag = (slot->key & VMM__SLOT_TAGGED) != 0 ? *vmm__record_tag(&space->records, slot->id) : 0;
   if ((slot->key & VMM__SLOT_ODD) == 0) {
     out->size = space->slots.bins[vmm__slot_bin(slot)].size;
@@ -116,10 +117,12 @@ bool vmm__space_next_block(vmm__space *space, vmm__u64 address, vmm__block *out)
   return true;
 }
 
-vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address) {
+vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address, unsigned arena_a, unsigned arena_b) {
   const vmm__record *record;
   uint32_t id;
 
+  (void)arena_a;
+  (void)arena_b;
   vmm__space_settle(space);
   id = address == 0 ? 0 : locate_and_remember(space, address - 1);
   if (id == 0) return 0;
@@ -149,6 +152,13 @@ uint32_t vmm__space_free_holding(const vmm__space *space, vmm__u64 address, vmm_
     }
   }
   return 0;
+}
+
+bool vmm__space_arena_of(vmm__space *space, vmm__u64 address, vmm__u64 size, unsigned *arena) {
+  vmm__space_settle(space);
+  if (vmm__space_free_holding(space, address, size) == 0) return false;
+  if (arena != NULL) *arena = VMM__ARENA_IDLE;
+  return true;
 }
 
 bool vmm__space_next_free(vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address,

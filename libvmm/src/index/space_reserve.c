@@ -52,7 +52,7 @@ static void set_block_limit(vmm__space *space) {
   space->block_limit = vmm__min(space->slots.limit, blocks);
 }
 
-vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations) {
+vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations, unsigned arenas) {
   vmm__u64 operate = vmm__min(vmm__max(operations, 1), 1ull << 40);
   vmm__u64 blocks = space->block_count + operate;
   vmm__u64 total = blocks * RECORDS_PER_BLOCK + RECORDS_BESIDES;
@@ -61,6 +61,7 @@ vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations) {
   uint32_t chunks = vmm__records_needed(&space->records, vmm__max(records, space->records.free_count + missing));
   unsigned slots_log2 = 0;
 
+  (void)arenas;
   if (blocks > space->slots.limit) {
     slots_log2 = FIRST_SLOTS_LOG2;
     while (slots_log2 < MOST_SLOTS_LOG2 && vmm__slots_limit(1ull << slots_log2) < blocks) slots_log2++;

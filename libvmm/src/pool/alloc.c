@@ -41,9 +41,11 @@ vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
     if (!ready(pool)) return 0;
   }
   if ((request->flags & VMM_REQUEST_ONE_MAPPING) != 0)
-    address = vmm__space_alloc_within(space, request->size, request->alignment, request->requested, request->tag,
-                                      &pool->region.mappings);
-  else address = vmm__space_alloc(space, request->size, request->alignment, request->requested, request->tag);
+    address = vmm__space_alloc_within(space, VMM__ARENA_IDLE, request->size, request->alignment, request->requested,
+                                      request->tag, &pool->region.mappings);
+  else
+    address =
+        vmm__space_alloc(space, VMM__ARENA_IDLE, request->size, request->alignment, request->requested, request->tag);
   if (address != 0) count_alloc(pool, request->size);
   return address;
 }
@@ -56,7 +58,7 @@ static void count_failure(vmm_pool *pool) {
 
 /* It may be a little more than was asked for. */
 static vmm__u64 size_of_block(vmm_pool *pool, vmm__u64 address) {
-  vmm__block block = {0, 0, 0, 0};
+  vmm__block block = {0, 0, 0, 0, VMM__ARENA_IDLE};
 
   vmm__lock_acquire(&pool->lock);
   (void)vmm__space_find(&pool->space, address, &block);
@@ -83,7 +85,7 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
   if (work.status == VMM_OK && ((request->flags & VMM_REQUEST_SCRUB) != 0 || pool->scrub) &&
       vmm__pool_scrub(pool, &work, placed, size_of_block(pool, placed)) != VMM_OK) {
     vmm__lock_acquire(&pool->lock);
-    (void)vmm__space_free(&pool->space, placed, NULL);
+    (void)vmm__space_free(&pool->space, placed, VMM__ARENA_IDLE, NULL);
     pool->counters.alloc_count--;
     pool->counters.alloc_bytes -= request->size;
     vmm__lock_release(&pool->lock);
@@ -140,7 +142,7 @@ vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long
   if (!vmm__forked() && pool != NULL && address != NULL && units - 1 < VMM__QUICK_LARGEST_UNITS &&
       !vmm__device_lost(pool->device)) {
     vmm__lock_acquire(&pool->lock);
-    if (__builtin_expect(!pool->closing, 1)) placed = vmm__quick_alloc(&pool->space, units, size);
+    if (__builtin_expect(!pool->closing, 1)) placed = vmm__quick_alloc(&pool->space, VMM__ARENA_IDLE, units, size);
     if (__builtin_expect(placed != 0, 1)) count_alloc(pool, units * VMM__BLOCK_UNIT);
     vmm__lock_release(&pool->lock);
     if (__builtin_expect(placed != 0 && !pool->scrub, 1)) {
@@ -192,7 +194,7 @@ static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 a
 
   if (status != VMM_OK) return status;
   vmm__lock_acquire(&pool->lock);
-  found = vmm__space_free(&pool->space, address, NULL);
+  found = vmm__space_free(&pool->space, address, VMM__ARENA_IDLE, NULL);
   if (found) count_free(pool, ordered);
   vmm__lock_release(&pool->lock);
   if (found) return VMM_OK;
@@ -211,7 +213,7 @@ static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) 
   if (vmm__forked() || pool == NULL) return false;
   vmm__slots_prefetch(&pool->space.slots, address); /* on its way while the lock is taken */
   vmm__lock_acquire(&pool->lock);
-  found = vmm__quick_free(&pool->space, address);
+  found = vmm__quick_free(&pool->space, address, VMM__ARENA_IDLE);
   if (__builtin_expect(found, 1)) count_free(pool, ordered);
   vmm__lock_release(&pool->lock);
   return __builtin_expect(found, 1);

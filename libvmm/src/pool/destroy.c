@@ -8,7 +8,7 @@ static void drop_blocks(vmm_pool *pool) {
   vmm__block block;
 
   while (vmm__space_next_block(&pool->space, pool->region.base, &block)) {
-    (void)vmm__space_free(&pool->space, block.address, NULL);
+    (void)vmm__space_free(&pool->space, block.address, VMM__ARENA_IDLE, NULL);
     pool->counters.free_count++;
     pool->ordered_frees++;
   }

@@ -17,10 +17,10 @@ vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds) {
     vmm__u64 hint;
 
     vmm__lock_acquire(&pool->lock);
-    hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS);
+    hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS, 0);
     if (hint != 0) {
       vmm__space_settle(&pool->space);
-      hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS);
+      hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS, 0);
     }
     if (hint == 0) pool->promised += adds;
     vmm__lock_release(&pool->lock);
@@ -39,7 +39,7 @@ vmm__u64 vmm__pool_place_with_records(vmm_pool *pool, vmm__work *work, const vmm
   bool short_of_them;
 
   vmm__lock_acquire(&pool->lock);
-  short_of_them = vmm__space_short(&pool->space, pool->promised + OPERATIONS) != 0;
+  short_of_them = vmm__space_short(&pool->space, pool->promised + OPERATIONS, 0) != 0;
   vmm__lock_release(&pool->lock);
   if (!short_of_them || vmm__pool_promise(pool, work, 0) != VMM_OK) return 0;
   vmm__lock_acquire(&pool->lock);
@@ -60,7 +60,7 @@ void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work) {
 /* What the plan relies on leaves the index until the end, so that nobody else is given it. */
 static void hold_tail(vmm_pool *pool, const vmm__plan *plan) {
   if (plan->tail == 0) return;
-  (void)vmm__space_take(&pool->space, plan->address - plan->tail, plan->tail);
+  (void)vmm__space_take(&pool->space, plan->address - plan->tail, plan->tail, NULL);
   pool->held_bytes += plan->tail;
 }
 
@@ -71,7 +71,7 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
 
   vmm__lock_acquire(&pool->lock);
   vmm__region_publish(&pool->region, commit);
-  vmm__space_add(&pool->space, plan->address - plan->tail, plan->tail + plan->size);
+  vmm__space_add(&pool->space, VMM__ARENA_IDLE, plan->address - plan->tail, plan->tail + plan->size);
   pool->held_bytes -= plan->tail;
   counters->growth_count++;
   counters->growth_bytes += plan->size;
@@ -84,7 +84,7 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
 
 static void give_tail_back(vmm_pool *pool, const vmm__plan *plan) {
   vmm__lock_acquire(&pool->lock);
-  if (plan->tail != 0) vmm__space_add(&pool->space, plan->address - plan->tail, plan->tail);
+  if (plan->tail != 0) vmm__space_add(&pool->space, VMM__ARENA_IDLE, plan->address - plan->tail, plan->tail);
   pool->held_bytes -= plan->tail;
   vmm__pool_fulfil(pool, ADDS);
   pool->counters.growth_failures++;

@@ -42,7 +42,7 @@ static void detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want, batch *taken) {
   while ((mapping = vmm__idle_next(pool, &walk)) != NULL)
     if (mapping->size <= spare) choose(&chosen, mapping);
   for (i = 0; i < chosen.count && bytes < want; i++) {
-    if (chosen.size[i] > spare || !vmm__space_take(&pool->space, chosen.address[i], chosen.size[i])) continue;
+    if (chosen.size[i] > spare || !vmm__space_take(&pool->space, chosen.address[i], chosen.size[i], NULL)) continue;
     vmm__mappings_find(&pool->region.mappings, chosen.address[i])->state = VMM__MAPPING_DETACHED;
     spare -= chosen.size[i];
     bytes += chosen.size[i];
@@ -58,7 +58,7 @@ static void attach(vmm_pool *pool, const batch *taken, size_t from) {
   vmm__lock_acquire(&pool->lock);
   for (i = from; i < taken->count; i++) {
     vmm__mappings_find(&pool->region.mappings, taken->address[i])->state = VMM_MAPPING_LIVE;
-    vmm__space_add(&pool->space, taken->address[i], taken->size[i]);
+    vmm__space_add(&pool->space, VMM__ARENA_IDLE, taken->address[i], taken->size[i]);
   }
   vmm__lock_release(&pool->lock);
 }

@@ -52,7 +52,7 @@ static inline bool index_memory_reserve(index_memory *memory, vmm__space *space,
   vmm__u64 hint;
   bool locked = memory->locked;
 
-  while ((hint = vmm__space_short(space, operations)) != 0) {
+  while ((hint = vmm__space_short(space, operations, 0)) != 0) {
     vmm__space_spare *spare;
 
     memory->locked = false;

@@ -14,12 +14,12 @@ static vmm__u64 take(vmm__u64 size) {
   vmm__u64 address;
 
   if (!vmm__space_ready(&space) && !index_memory_reserve(&memory, &space, 1)) return 0;
-  address = size / UNIT <= VMM__QUICK_LARGEST_UNITS ? vmm__quick_alloc(&space, size / UNIT, size) : 0;
-  return address != 0 ? address : vmm__space_alloc(&space, size, UNIT, size, 0);
+  address = size / UNIT <= VMM__QUICK_LARGEST_UNITS ? vmm__quick_alloc(&space, VMM__ARENA_IDLE, size / UNIT, size) : 0;
+  return address != 0 ? address : vmm__space_alloc(&space, VMM__ARENA_IDLE, size, UNIT, size, 0);
 }
 
 static bool give(vmm__u64 address) {
-  return vmm__quick_free(&space, address) || vmm__space_free(&space, address, NULL);
+  return vmm__quick_free(&space, address, VMM__ARENA_IDLE) || vmm__space_free(&space, address, VMM__ARENA_IDLE, NULL);
 }
 
 /* The bounds are reckoned at the first free. */
@@ -28,7 +28,7 @@ static void start(vmm__u64 mapped) {
   vmm__space_init(&space, &memory.table, BASE);
   CHECK(index_memory_reserve(&memory, &space, 1));
   memory.locked = true;
-  vmm__space_add(&space, BASE, mapped);
+  vmm__space_add(&space, VMM__ARENA_IDLE, BASE, mapped);
   CHECK(give(take(UNIT)));
   CHECK_EQ(vmm__space_quick_count(&space), 0);
 }
@@ -55,7 +55,7 @@ TEST(quick_block_is_given_again) {
   a = take(100000 / UNIT * UNIT);
   CHECK(give(a));
   CHECK_EQ(vmm__space_quick_count(&space), 1);
-  CHECK_EQ(vmm__quick_alloc(&space, 99000 / UNIT, 98765), a); /* the same bin: other sizes too */
+  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 99000 / UNIT, 98765), a); /* the same bin: other sizes too */
   CHECK_EQ(vmm__space_quick_count(&space), 0);
   CHECK(vmm__space_find(&space, a + 5, &block));
   CHECK_EQ(block.address, a);
@@ -77,8 +77,8 @@ TEST(quick_block_is_free_memory_to_everyone) {
   b = take(MIB);
   CHECK(give(a));
   CHECK_EQ(vmm__space_quick_count(&space), 1);
-  CHECK(!vmm__quick_free(&space, a));
-  CHECK(!vmm__space_free(&space, a, &block));
+  CHECK(!vmm__quick_free(&space, a, VMM__ARENA_IDLE));
+  CHECK(!vmm__space_free(&space, a, VMM__ARENA_IDLE, &block));
   CHECK(!vmm__space_find(&space, a, &block));
   CHECK(!vmm__space_find(&space, a + 4096, &block));
   CHECK(vmm__space_next_block(&space, 0, &block));
@@ -100,11 +100,12 @@ TEST(quick_free_takes_nothing_for_a_block_that_is_none) {
 
   CHECK_CALL(start(64 * MIB));
   a = take(8 * UNIT);
-  for (vmm__u64 i = 1; i < 8 * UNIT; i++) CHECK(!vmm__quick_free(&space, a + i));
-  for (vmm__u64 i = 1; i < 2 * UNIT; i++) CHECK(!vmm__quick_free(&space, 0 - i) && !vmm__quick_free(&space, a - i));
-  CHECK(!vmm__quick_free(&space, 0));
-  CHECK(vmm__quick_free(&space, a));
-  for (vmm__u64 i = 0; i < 2 * UNIT; i++) CHECK(!vmm__quick_free(&space, a + i));
+  for (vmm__u64 i = 1; i < 8 * UNIT; i++) CHECK(!vmm__quick_free(&space, a + i, VMM__ARENA_IDLE));
+  for (vmm__u64 i = 1; i < 2 * UNIT; i++)
+    CHECK(!vmm__quick_free(&space, 0 - i, VMM__ARENA_IDLE) && !vmm__quick_free(&space, a - i, VMM__ARENA_IDLE));
+  CHECK(!vmm__quick_free(&space, 0, VMM__ARENA_IDLE));
+  CHECK(vmm__quick_free(&space, a, VMM__ARENA_IDLE));
+  for (vmm__u64 i = 0; i < 2 * UNIT; i++) CHECK(!vmm__quick_free(&space, a + i, VMM__ARENA_IDLE));
   CHECK_CALL(finish());
 }
 
@@ -116,24 +117,24 @@ TEST(quick_blocks_give_way_to_who_needs_their_memory) {
   for (int i = 0; i < 30; i++) a[i] = take(MIB + (vmm__u64)i * 64 * UNIT);
   for (int i = 0; i < 30; i++) CHECK(give(a[i]));
   CHECK(vmm__space_quick_count(&space) > 5);
-  big = vmm__space_alloc(&space, 64 * MIB, UNIT, 1, 0);
+  big = vmm__space_alloc(&space, VMM__ARENA_IDLE, 64 * MIB, UNIT, 1, 0);
   CHECK_EQ(big, BASE);
   CHECK_EQ(vmm__space_quick_count(&space), 0);
   CHECK(give(big));
   for (int i = 0; i < 30; i++) a[i] = take(MIB);
   for (int i = 0; i < 30; i++) CHECK(give(a[i]));
   CHECK(vmm__space_quick_count(&space) > 5);
-  CHECK(vmm__space_take(&space, BASE, 64 * MIB));
-  vmm__space_add(&space, BASE, 64 * MIB);
+  CHECK(vmm__space_take(&space, BASE, 64 * MIB, NULL));
+  vmm__space_add(&space, VMM__ARENA_IDLE, BASE, 64 * MIB);
   a[0] = take(MIB);
   CHECK(give(a[0]));
   CHECK_EQ(vmm__space_quick_count(&space), 1);
-  CHECK_EQ(vmm__space_alloc(&space, 64 * MIB - 512 * UNIT, 512 * UNIT, 1, 0), BASE); /* aligned */
+  CHECK_EQ(vmm__space_alloc(&space, VMM__ARENA_IDLE, 64 * MIB - 512 * UNIT, 512 * UNIT, 1, 0), BASE); /* aligned */
   CHECK(give(BASE));
   a[0] = take(MIB);
   CHECK(give(a[0]));
   vmm__mappings_init(&none);
-  CHECK_EQ(vmm__space_alloc_within(&space, MIB, UNIT, 1, 0, &none), 0);
+  CHECK_EQ(vmm__space_alloc_within(&space, VMM__ARENA_IDLE, MIB, UNIT, 1, 0, &none), 0);
   CHECK_EQ(vmm__space_quick_count(&space), 0); /* all was looked at */
   CHECK_CALL(finish());
 }
@@ -158,9 +159,9 @@ TEST(quick_blocks_keep_to_their_bounds) {
   /* What lies high becomes a range, so that it can be given back. */
   for (int i = 0; i < 56; i++) a[i] = take(MIB);
   top = take(MIB);
-  for (int i = 0; i < 56; i++) CHECK(vmm__space_free(&space, a[i], NULL));
-  CHECK(!vmm__quick_free(&space, top));
-  CHECK(vmm__space_free(&space, top, NULL));
+  for (int i = 0; i < 56; i++) CHECK(vmm__space_free(&space, a[i], VMM__ARENA_IDLE, NULL));
+  CHECK(!vmm__quick_free(&space, top, VMM__ARENA_IDLE));
+  CHECK(vmm__space_free(&space, top, VMM__ARENA_IDLE, NULL));
   CHECK_CALL(finish());
 }
 
@@ -175,10 +176,10 @@ TEST(quick_block_of_a_smaller_size_displaces_a_larger_one) {
     int k = (int)(index_random(&random) % COUNT);
     vmm__u64 before = vmm__space_quick_count(&space);
 
-    if (!vmm__quick_free(&space, block[k])) {
+    if (!vmm__quick_free(&space, block[k], VMM__ARENA_IDLE)) {
       const vmm__slot *slot;
 
-      CHECK(vmm__space_free(&space, block[k], NULL));
+      CHECK(vmm__space_free(&space, block[k], VMM__ARENA_IDLE, NULL));
       slot = vmm__slots_at(&space.slots, block[k]);
       if (slot != NULL) { /* it was kept, and another one not any more */
         CHECK_EQ(slot->key, block[k] + VMM__SLOT_QUICK);
@@ -203,12 +204,12 @@ TEST(quick_blocks_of_the_next_size_serve_but_not_for_small_ones) {
   CHECK(give(a));
   CHECK(give(b));
   CHECK_EQ(vmm__space_quick_count(&space), 2);
-  CHECK_EQ(vmm__quick_alloc(&space, 99, 1), 0);
-  CHECK_EQ(vmm__quick_alloc(&space, 102, 1), 0);
-  CHECK_EQ(vmm__quick_alloc(&space, 100, 1), a);
-  CHECK_EQ(vmm__quick_alloc(&space, 8, 1), 0);
-  CHECK_EQ(vmm__quick_alloc(&space, 10, 1), 0);
-  CHECK_EQ(vmm__quick_alloc(&space, 9, 1), b);
+  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 99, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 102, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 100, 1), a);
+  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 8, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 10, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 9, 1), b);
   CHECK_CALL(finish());
 }
 
@@ -257,8 +258,8 @@ TEST(quick_blocks_stay_when_the_hash_grows) {
   CHECK_CALL(check());
   for (int i = 0; i < COUNT; i++) {
     if (address[i] == 0) continue;
-    kept += vmm__quick_free(&space, address[i]);
-    (void)vmm__space_free(&space, address[i], NULL);
+    kept += vmm__quick_free(&space, address[i], VMM__ARENA_IDLE);
+    (void)vmm__space_free(&space, address[i], VMM__ARENA_IDLE, NULL);
     CHECK(!give(address[i]));
   }
   CHECK(kept > 1000);

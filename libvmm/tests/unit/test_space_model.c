@@ -58,10 +58,10 @@ static bool model_has_room(uint32_t length, vmm__u64 alignment, bool within) {
 
 /* As a pool does it: a quick block if there is one. */
 static vmm__u64 alloc_as_pool(vmm__u64 size, vmm__u64 requested) {
-  vmm__u64 address = vmm__quick_alloc(&m.space, size / UNIT, requested);
+  vmm__u64 address = vmm__quick_alloc(&m.space, VMM__ARENA_IDLE, size / UNIT, requested);
 
   if (address != 0) m.done[8]++;
-  return address != 0 ? address : vmm__space_alloc(&m.space, size, UNIT, requested, 0);
+  return address != 0 ? address : vmm__space_alloc(&m.space, VMM__ARENA_IDLE, size, UNIT, requested, 0);
 }
 
 /* A block may hold a little more than was asked for, but for one that must lie within a mapping or be aligned. */
@@ -88,13 +88,15 @@ static void note_block(vmm__u64 address, const vmm__block *asked, vmm__u64 align
 static void try_alloc(bool within) {
   uint32_t length = any_length(), number = 2;
   vmm__u64 alignment = any(4) == 0 || within ? UNIT << any(10) : UNIT;
-  vmm__block asked = {0, length * UNIT, length * UNIT - any(UNIT), any(3) == 0 ? index_random(&m.random) : 0};
+  vmm__block asked = {0, length * UNIT, length * UNIT - any(UNIT), any(3) == 0 ? index_random(&m.random) : 0, 0};
   vmm__u64 address;
 
   while (m.blocks[number].size != 0) number++;
-  if (within) address = vmm__space_alloc_within(&m.space, asked.size, alignment, asked.requested, asked.tag, &m.table);
+  if (within)
+    address =
+        vmm__space_alloc_within(&m.space, VMM__ARENA_IDLE, asked.size, alignment, asked.requested, asked.tag, &m.table);
   else if (alignment == UNIT && asked.tag == 0) address = alloc_as_pool(asked.size, asked.requested);
-  else address = vmm__space_alloc(&m.space, asked.size, alignment, asked.requested, asked.tag);
+  else address = vmm__space_alloc(&m.space, VMM__ARENA_IDLE, asked.size, alignment, asked.requested, asked.tag);
   if (address == 0) {
     CHECK(!model_has_room(length, alignment, within));
     return;
@@ -106,17 +108,17 @@ static void try_alloc(bool within) {
 static void free_block(vmm__block *expected) {
   vmm__block out;
 
-  if (any(5) != 0 && vmm__quick_free(&m.space, expected->address)) {
+  if (any(5) != 0 && vmm__quick_free(&m.space, expected->address, VMM__ARENA_IDLE)) {
     m.done[9]++;
   } else {
-    CHECK(vmm__space_free(&m.space, expected->address, &out));
+    CHECK(vmm__space_free(&m.space, expected->address, VMM__ARENA_IDLE, &out));
     CHECK_EQ(out.address, expected->address);
     CHECK_EQ(out.size, expected->size);
     CHECK_EQ(out.requested, expected->requested);
     CHECK_EQ(out.tag, expected->tag);
   }
-  CHECK(!vmm__quick_free(&m.space, expected->address));
-  CHECK(!vmm__space_free(&m.space, expected->address, &out));
+  CHECK(!vmm__quick_free(&m.space, expected->address, VMM__ARENA_IDLE));
+  CHECK(!vmm__space_free(&m.space, expected->address, VMM__ARENA_IDLE, &out));
 }
 
 static void try_free(void) {
@@ -129,8 +131,8 @@ static void try_free(void) {
     if (number >= 2) address = m.blocks[number].address;
   }
   if (number < 2 || address != m.blocks[number].address) {
-    CHECK(!vmm__quick_free(&m.space, address));
-    CHECK(!vmm__space_free(&m.space, address, NULL));
+    CHECK(!vmm__quick_free(&m.space, address, VMM__ARENA_IDLE));
+    CHECK(!vmm__space_free(&m.space, address, VMM__ARENA_IDLE, NULL));
     return;
   }
   CHECK_CALL(free_block(&m.blocks[number]));
@@ -148,7 +150,7 @@ static void try_add(void) {
   for (uint32_t i = start; i < start + MAPPING; i++) {
     if (m.at[i] != UNMAPPED) return;
   }
-  vmm__space_add(&m.space, BASE + start * UNIT, MAPPING * UNIT);
+  vmm__space_add(&m.space, VMM__ARENA_IDLE, BASE + start * UNIT, MAPPING * UNIT);
   for (uint32_t i = start; i < start + MAPPING; i++) m.at[i] = FREE;
   m.done[3]++;
 }
@@ -160,14 +162,14 @@ static void try_take(bool whole) {
   bool fits = model_fits(start, length, false);
   vmm__u64 before = m.space.total_bytes;
 
-  CHECK_EQ(vmm__space_take(&m.space, BASE + start * UNIT, length * UNIT), fits);
+  CHECK_EQ(vmm__space_take(&m.space, BASE + start * UNIT, length * UNIT, NULL), fits);
   CHECK_EQ(m.space.total_bytes, fits ? before - length * UNIT : before);
   if (!fits) return;
   if (whole) {
     for (uint32_t i = start; i < start + length; i++) m.at[i] = UNMAPPED;
     m.done[4]++;
   } else {
-    vmm__space_add(&m.space, BASE + start * UNIT, length * UNIT);
+    vmm__space_add(&m.space, VMM__ARENA_IDLE, BASE + start * UNIT, length * UNIT);
     m.done[5]++;
   }
 }
@@ -189,7 +191,9 @@ static void ask(void) {
   for (i = start; i < start + length; i++) blocks += m.at[i] >= 2;
   CHECK_EQ(vmm__space_bytes_in(&m.space, BASE + start * UNIT, length * UNIT), blocks * UNIT);
   for (i = start; i > 0 && m.at[i - 1] == FREE; i--) before++;
-  if (any(8) == 0) CHECK_EQ(vmm__space_free_before(&m.space, BASE + start * UNIT), before * UNIT); /* settles */
+  if (any(8) == 0)
+    CHECK_EQ(vmm__space_free_before(&m.space, BASE + start * UNIT, VMM__ARENA_IDLE, VMM__ARENA_IDLE),
+             before * UNIT); /* settles */
   /* The next block. */
   for (i = start; i < UNITS && (m.at[i] < 2 || m.blocks[m.at[i]].address < BASE + start * UNIT); i++) continue;
   CHECK_EQ(vmm__space_next_block(&m.space, BASE + start * UNIT, &block), i < UNITS);
@@ -329,12 +333,12 @@ TEST(space_check_notices_damage) {
   index_memory_init(&m.memory);
   vmm__space_init(&m.space, &m.memory.table, BASE);
   CHECK(index_memory_reserve(&m.memory, &m.space, 10));
-  vmm__space_add(&m.space, BASE, 1024 * UNIT);
-  for (int i = 0; i < 12; i++) address[i] = vmm__space_alloc(&m.space, 4 * UNIT, UNIT, 1000, 0);
-  CHECK(vmm__space_alloc(&m.space, 4 * UNIT, UNIT, 1000, 7) != 0);
-  CHECK(vmm__space_alloc(&m.space, 4 * UNIT, UNIT, 5000000, 0) != 0);
-  CHECK(vmm__space_free(&m.space, address[2], NULL));
-  for (int i = 6; i < 9; i++) CHECK(vmm__quick_free(&m.space, address[i]));
+  vmm__space_add(&m.space, VMM__ARENA_IDLE, BASE, 1024 * UNIT);
+  for (int i = 0; i < 12; i++) address[i] = vmm__space_alloc(&m.space, VMM__ARENA_IDLE, 4 * UNIT, UNIT, 1000, 0);
+  CHECK(vmm__space_alloc(&m.space, VMM__ARENA_IDLE, 4 * UNIT, UNIT, 1000, 7) != 0);
+  CHECK(vmm__space_alloc(&m.space, VMM__ARENA_IDLE, 4 * UNIT, UNIT, 5000000, 0) != 0);
+  CHECK(vmm__space_free(&m.space, address[2], VMM__ARENA_IDLE, NULL));
+  for (int i = 6; i < 9; i++) CHECK(vmm__quick_free(&m.space, address[i], VMM__ARENA_IDLE));
   CHECK(vmm__space_check(&m.space, &what));
 
   for (uint32_t id = 1; id < m.space.records.used; id++) {
