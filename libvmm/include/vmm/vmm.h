@@ -393,13 +393,26 @@ VMM_API vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address
 VMM_API vmm_status vmm_pool_grow(vmm_pool *pool, unsigned long long size, unsigned long long *grown, vmm_error *error);
 
 /* Gives idle mappings back, highest address first, as long as at least `keep` bytes stay committed. Waits for work
- * that may use them, at most `deadline_ns` (0: the device's deadline). Atomic per mapping. *done: bytes given back (may
- * be NULL), also when it fails. Status: OK (also when live blocks pin the rest), PARTIAL (a step failed or the deadline
- * passed after some were given back), TIMEOUT (the deadline passed, none given back), CAPTURE, DEVICE_LOST, DRIVER,
- * NOT_READY, OUT_OF_HOST_MEMORY, INVALID_ARGUMENT, FORKED. A mapping whose unmap failed stays in the pool, or is quarantined if it
- * lost its access. May call the driver. */
+ * that may use them, at most `deadline_ns` (0: the device's deadline); what is not done by then stays pending, as after
+ * vmm_pool_trim_async. Atomic per mapping. *done: bytes given back (may be NULL), also when it fails. Status: OK (also when
+ * live blocks pin the rest), PARTIAL (a step failed or the deadline passed after some were given back), TIMEOUT (the
+ * deadline passed, none given back), CAPTURE (a fence cannot be had before the announced captures end), DEVICE_LOST,
+ * DRIVER, NOT_READY, OUT_OF_HOST_MEMORY, INVALID_ARGUMENT, FORKED. A mapping whose unmap failed stays in the pool, or is
+ * quarantined if it lost its access. May call the driver. */
 VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, unsigned long long keep, unsigned long long deadline_ns,
                                  unsigned long long *done, vmm_error *error);
+
+/* The same without waiting: what queued work may still use is left *pending* behind a fence, and is unmapped by a later
+ * vmm_pool_poll, trim, growth or destroy. An allocation that would have to grow takes pending memory back first, without a
+ * driver call. *done: bytes given back; *pending: bytes on their way in all (either may be NULL). Status as vmm_pool_trim,
+ * but never TIMEOUT for the work's sake, nor CAPTURE. May call the driver. */
+VMM_API vmm_status vmm_pool_trim_async(vmm_pool *pool, unsigned long long keep, unsigned long long *done,
+                                       unsigned long long *pending, vmm_error *error);
+
+/* Unmaps what earlier trims left pending and queued work no longer uses; waits for none. Outputs and status as
+ * vmm_pool_trim_async. No driver call if nothing is pending. */
+VMM_API vmm_status vmm_pool_poll(vmm_pool *pool, unsigned long long *done, unsigned long long *pending,
+                                 vmm_error *error);
 
 /* Grants device `ordinal` read/write access to all of the pool's mappings, now and later. All or none: on failure the
  * grants are revoked. Status: INVALID_ARGUMENT (unknown, the owner, already a peer), UNSUPPORTED (cannot reach the
@@ -432,8 +445,9 @@ VMM_API vmm_status vmm_pool_get_blocks(vmm_pool *pool, vmm_block_info *array, si
                                        vmm_error *error);
 
 typedef enum vmm_mapping_state {
-  VMM_MAPPING_LIVE = 1,       /* committed: blocks may lie on it */
-  VMM_MAPPING_QUARANTINED = 2 /* an undo step failed: never handed out, its undo is tried again */
+  VMM_MAPPING_LIVE = 1,        /* committed: blocks may lie on it */
+  VMM_MAPPING_QUARANTINED = 2, /* an undo step failed: never handed out, its undo is tried again */
+  VMM_MAPPING_PENDING = 3      /* given up by a trim, and waits for work that may use it; or is wanted again before */
 } vmm_mapping_state;
 
 typedef struct vmm_mapping_info {
@@ -481,6 +495,9 @@ typedef struct vmm_pool_stats {
   unsigned long long oom_rounds; /* times the out-of-memory ladder was climbed */
   unsigned long long limit;
   unsigned long long peer_count;
+  unsigned long long
+      pending_bytes; /* given up by trims, not yet unmapped; part of the committed, idle and trimmable ones */
+  unsigned long long revived_bytes; /* total of those that were wanted again before that: no driver call was needed */
 } vmm_pool_stats;
 
 /* Fills *stats up to stats->struct_size. Status: INVALID_ARGUMENT, VERSION, FORKED. No driver call; does not wait for a

@@ -3,7 +3,7 @@
 #include "base/status.h"
 #include "device/streams.h"
 #include "index/quick.h"
-#include "pool/pool.h"
+#include "pool/pending.h"
 
 vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char *function, vmm_error *error) {
   if (vmm__forked()) return vmm__fail_forked(error, function);
@@ -47,6 +47,13 @@ vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
     address =
         vmm__space_alloc(space, VMM__ARENA_IDLE, request->size, request->alignment, request->requested, request->tag);
   if (address != 0) count_alloc(pool, request->size);
+  return address;
+}
+
+vmm__u64 vmm__pool_place_or_revive(vmm_pool *pool, const vmm__pool_request *request) {
+  vmm__u64 address = vmm__pool_place(pool, request);
+
+  if (address == 0 && vmm__pending_revive(pool, request)) address = vmm__pool_place(pool, request);
   return address;
 }
 

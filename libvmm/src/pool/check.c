@@ -3,7 +3,7 @@
 #include "pool/pool.h"
 
 typedef struct sums {
-  vmm__u64 live, detached, quarantined, blocks;
+  vmm__u64 live, detached, quarantined, blocks, pending;
 } sums;
 
 static const char *check_entry(vmm_pool *pool, const vmm__mapping *mapping, sums *sum) {
@@ -21,7 +21,9 @@ static const char *check_entry(vmm_pool *pool, const vmm__mapping *mapping, sums
       sum->live += mapping->size;
       break;
     case VMM__MAPPING_DETACHED:
+    case VMM__MAPPING_LEAVING:
       sum->detached += mapping->size;
+      sum->pending++;
       break;
     case VMM_MAPPING_QUARANTINED:
       sum->quarantined += mapping->size;
@@ -40,6 +42,8 @@ static const char *check_counters(const vmm_pool *pool, const sums *sum) {
   const vmm__space *space = &pool->space;
 
   if (sum->live + sum->detached != region->live_bytes) return "committed bytes are not the sum of the live mappings";
+  if (sum->detached != pool->pending_bytes || sum->pending != pool->pending_count)
+    return "pending bytes are not the sum of the pending mappings";
   if (sum->quarantined != region->quarantined_bytes) return "quarantined bytes are not the sum of those mappings";
   if (sum->blocks != space->block_bytes) return "a block lies outside the mappings";
   if (space->total_bytes + pool->held_bytes + sum->detached != region->live_bytes)
@@ -53,12 +57,13 @@ static const char *check_counters(const vmm_pool *pool, const sums *sum) {
   if (counters->block_count_peak < space->block_count) return "live blocks exceed their peak";
   if (space->requested_bytes > space->block_bytes) return "more bytes are asked for than blocks hold";
   if (pool->fenced_frees > pool->ordered_frees) return "more frees are fenced than were made";
+  if (pool->fence_frees > pool->ordered_frees) return "the fence covers more frees than were made";
   return NULL;
 }
 
 /* Under the structure lock and the pool lock. NULL if all is well. */
 static const char *check(vmm_pool *pool) {
-  sums sum = {0, 0, 0, 0};
+  sums sum = {0, 0, 0, 0, 0};
   const char *what = NULL;
   size_t i;
 

@@ -48,7 +48,7 @@ static vmm_status end_blocks(vmm_pool *pool, vmm__work *work) {
 
 /* All mappings, then the address range. */
 static vmm_status give_back(vmm_pool *pool, vmm__work *work) {
-  (void)vmm__pool_trim(pool, work, 0, UINT64_MAX);
+  (void)vmm__pool_trim(pool, work, 0, UINT64_MAX, true);
   if (work->status != VMM_OK) return work->status;
   if (vmm__work_lock(work) != VMM_OK) return work->status;
   if (pool->region.mappings.count != 0)

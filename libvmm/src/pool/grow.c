@@ -1,6 +1,7 @@
 /* Growth: find again, plan, commit, publish, carve; and the rounds of the memory ladder around it. */
 #include "base/fork.h"
 #include "base/status.h"
+#include "pool/pending.h"
 #include "pool/plan.h"
 #include "pool/pool.h"
 
@@ -41,9 +42,9 @@ vmm__u64 vmm__pool_place_with_records(vmm_pool *pool, vmm__work *work, const vmm
   vmm__lock_acquire(&pool->lock);
   short_of_them = vmm__space_short(&pool->space, pool->promised + OPERATIONS, 0) != 0;
   vmm__lock_release(&pool->lock);
-  if (!short_of_them || vmm__pool_promise(pool, work, 0) != VMM_OK) return 0;
+  if (short_of_them && vmm__pool_promise(pool, work, 0) != VMM_OK) return 0;
   vmm__lock_acquire(&pool->lock);
-  placed = vmm__pool_place(pool, request);
+  placed = vmm__pool_place_or_revive(pool, request);
   vmm__lock_release(&pool->lock);
   return placed;
 }
@@ -119,7 +120,7 @@ static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_req
 
   if (vmm__pool_promise(pool, work, ADDS) != VMM_OK) return work->status;
   vmm__lock_acquire(&pool->lock);
-  *placed = request != NULL ? vmm__pool_place(pool, request) : 0;
+  *placed = request != NULL ? vmm__pool_place_or_revive(pool, request) : 0;
   planned = *placed == 0 && vmm__plan_make(pool, work, request, ahead, &plan) == VMM_OK;
   if (planned) hold_tail(pool, &plan);
   else vmm__pool_fulfil(pool, ADDS);
@@ -152,10 +153,19 @@ static vmm__u64 trim_own(void *owner, vmm__work *work, vmm__u64 need) {
   vmm__work_start(&trim, pool->device, work->function, 0);
   trim.deadline = work->deadline;
   trim.round_left = 2;
-  done = vmm__pool_trim(pool, &trim, 0, need);
+  done = vmm__pool_trim(pool, &trim, 0, need, true);
   vmm__pool_count_work(pool, &trim);
   (void)vmm__work_finish(&trim, NULL);
   return done;
+}
+
+/* What earlier trims left and nothing uses any more goes first. Its failures are not the growth's. */
+static void finish_pending(vmm_pool *pool, vmm__work *work) {
+  vmm__work finish = *work;
+
+  if (vmm__pending_bytes(pool) == 0) return;
+  finish.attempts_left = 0;
+  work->gave_back += vmm__pending_finish(pool, &finish, UINT64_MAX);
 }
 
 static bool is_closing(vmm_pool *pool) {
@@ -202,6 +212,7 @@ static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   for (;;) {
     if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
     if (vmm__work_lock(work) == VMM_OK) {
+      finish_pending(pool, work);
       if (is_closing(pool)) (void)vmm__work_fail(work, VMM_ERROR_BUSY, "the pool is being destroyed");
       else (void)grow_once(pool, work, request, ahead, placed, grown);
     }

@@ -15,6 +15,7 @@ typedef struct vmm__pool_counters {
   vmm__u64 alloc_count, alloc_bytes, alloc_failures, free_count;
   vmm__u64 growth_count, growth_bytes, growth_failures;
   vmm__u64 trim_count, trim_bytes, quarantined_bytes; /* the last: live mappings that a failed trim took away */
+  vmm__u64 revived_bytes;
   vmm__u64 retry_count, not_ready_count, quiesce_count, oom_rounds;
 } vmm__pool_counters;
 
@@ -26,7 +27,7 @@ struct vmm_pool {
   vmm__client client;
   void *home_stream;
   vmm__u64 mapping_min, mapping_max;
-  void *fence; /* event for trims: recorded under the structure lock; recording it again only moves it later */
+  void *fence; /* event for pending mappings: recorded and asked under the structure lock */
   bool scrub;
   bool closing; /* a destroy is under way: nothing is allocated */
 
@@ -34,7 +35,9 @@ struct vmm_pool {
   vmm__u64 limit;
   vmm__u64 held_bytes; /* free bytes that a growth in progress took out of the index */
   vmm__u64 promised;   /* records set aside for adds that growths and trims in progress may have to make */
-  vmm__u64 ordered_frees, fenced_frees; /* frees by stream order and scrubs, and how many a fence was seen to cover */
+  vmm__u64 ordered_frees, fenced_frees;  /* frees by stream order and scrubs, and how many a fence was seen to cover */
+  vmm__u64 fence_frees;                  /* ... and how many the fence recorded last covers; 0: none is outstanding */
+  vmm__u64 pending_bytes, pending_count; /* mappings on their way out, see pending.h */
   vmm__space space;
   vmm__region region; /* its table under the lock, see region.h */
 };
@@ -51,6 +54,9 @@ vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char
 /* The index's answer, counted; 0 if nothing fits or records are short. Under the pool lock. */
 vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request);
 
+/* The same, but if nothing fits pending mappings that would serve are taken back. Under the pool lock. */
+vmm__u64 vmm__pool_place_or_revive(vmm_pool *pool, const vmm__pool_request *request);
+
 /* The live mappings that hold no block, each once, in no order: start from a zeroed walk; NULL at the end. Linear in free
  * ranges and idle mappings, however many there are of either. Under the pool lock. */
 typedef struct vmm__idle_walk {
@@ -66,8 +72,8 @@ vmm__mapping *vmm__idle_next(vmm_pool *pool, vmm__idle_walk *walk);
 vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds);
 static inline void vmm__pool_fulfil(vmm_pool *pool, vmm__u64 adds) { pool->promised -= adds; }
 
-/* Place may have found memory but no records. Those need host memory, not growth: once more with them. 0 if they were not
- * short, if there is no host memory (then the work says so), or if nothing fits. No lock held. */
+/* What does not need growth: place may have found memory but no records, or pending memory serves. 0 if there is no host
+ * memory (then the work says so), or if nothing fits. No lock held. */
 vmm__u64 vmm__pool_place_with_records(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request);
 
 /* The miss: grows until the request is placed, with the memory ladder. *address is 0 on failure. */
@@ -76,9 +82,10 @@ vmm_status vmm__pool_grow_for(vmm_pool *pool, vmm__work *work, const vmm__pool_r
 /* Commits `size` bytes more, in pieces of at most mapping_max. With the memory ladder. */
 vmm_status vmm__pool_grow_ahead(vmm_pool *pool, vmm__work *work, vmm__u64 size, vmm__u64 *grown);
 
-/* Gives back idle mappings, highest first, while at least `keep` bytes stay committed and until `want` bytes are back;
- * waits for queued work first, unless the work is a teardown. No lock held. The failure, if any, is the work's. Returns the bytes given back. */
-vmm__u64 vmm__pool_trim(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want);
+/* Gives back idle mappings, highest first, while at least `keep` bytes stay committed and until `want` bytes are back.
+ * With `wait` it waits for queued work until the deadline; else what work may still use is left pending. No lock held. The
+ * failure, if any, is the work's. Returns the bytes given back. */
+vmm__u64 vmm__pool_trim(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want, bool wait);
 
 /* Adds a finished work's counts to the pool's. */
 void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work);

@@ -100,7 +100,7 @@ vmm_status vmm_pool_get_mappings(vmm_pool *pool, vmm_mapping_info *array, size_t
     array[i].handle = ((const vmm__handle *)mapping->handle)->raw;
     array[i].generation = mapping->generation;
     array[i].block_bytes = quarantined ? 0 : vmm__space_bytes_in(&pool->space, mapping->address, mapping->size);
-    array[i].state = quarantined ? VMM_MAPPING_QUARANTINED : VMM_MAPPING_LIVE;
+    array[i].state = mapping->state == VMM__MAPPING_LEAVING ? VMM_MAPPING_PENDING : mapping->state;
   }
   *count = table->count;
   vmm__lock_release(&pool->lock);
@@ -110,7 +110,7 @@ vmm_status vmm_pool_get_mappings(vmm_pool *pool, vmm_mapping_info *array, size_t
 static vmm__u64 trimmable(vmm_pool *pool) {
   vmm__idle_walk walk = {{false, 0, 0, 0}, 0, 0};
   const vmm__mapping *mapping;
-  vmm__u64 bytes = 0;
+  vmm__u64 bytes = pool->pending_bytes;
 
   while ((mapping = vmm__idle_next(pool, &walk)) != NULL) bytes += mapping->size;
   return bytes;
@@ -129,6 +129,7 @@ static void copy_counters(vmm_pool_stats *stats, const vmm__pool_counters *count
   stats->growth_failures = counters->growth_failures;
   stats->trim_count = counters->trim_count;
   stats->trim_bytes = counters->trim_bytes;
+  stats->revived_bytes = counters->revived_bytes;
   stats->retry_count = counters->retry_count;
   stats->not_ready_count = counters->not_ready_count;
   stats->quiesce_count = counters->quiesce_count;
@@ -152,6 +153,7 @@ vmm_status vmm_pool_get_stats(vmm_pool *pool, vmm_pool_stats *stats, vmm_error *
   copy.idle_bytes = pool->region.live_bytes - pool->space.block_bytes;
   copy.largest_idle = vmm__space_largest(&pool->space);
   copy.trimmable_bytes = trimmable(pool);
+  copy.pending_bytes = pool->pending_bytes;
   copy.mapping_count = pool->region.mappings.count;
   copy.quarantined_bytes = pool->region.quarantined_bytes;
   copy.limit = pool->limit;

@@ -4,7 +4,7 @@
  *
  * Locks: all functions that call the driver need the device's structure lock (and the context) through `work`. The mapping
  * table changes only with both the structure lock and the owner's lock held, so either is enough to read it; but for the
- * step from DETACHED back to LIVE, which takes the owner's alone. */
+ * steps between LIVE, DETACHED and LEAVING, which take the owner's alone. */
 #ifndef VMM_REGION_REGION_H
 #define VMM_REGION_REGION_H
 
@@ -12,8 +12,11 @@
 #include "device/work.h"
 #include "index/mappings.h"
 
-/* vmm__mapping.state; the first two are vmm_mapping_state's */
-enum { VMM__MAPPING_DETACHED = 3 }; /* live, but taken out of the index: about to be decommitted */
+/* vmm__mapping.state; the others are vmm_mapping_state's */
+enum {
+  VMM__MAPPING_DETACHED = VMM_MAPPING_PENDING, /* live, but taken out of the index: waits to be decommitted */
+  VMM__MAPPING_LEAVING = 4                     /* the same, and the decommit is under way: it cannot be revived */
+};
 
 typedef struct vmm__region {
   vmm_device *device;
@@ -30,7 +33,7 @@ typedef struct vmm__region {
 
   vmm__mappings mappings;
   vmm__u64 generation;
-  vmm__u64 live_bytes; /* LIVE and DETACHED entries */
+  vmm__u64 live_bytes; /* LIVE, DETACHED and LEAVING entries */
   vmm__u64 quarantined_bytes;
 } vmm__region;
 
@@ -86,11 +89,11 @@ void vmm__commit_release(vmm__region *region, vmm__commit *commit);
 
 typedef enum vmm__decommit_result {
   VMM__DECOMMIT_GONE = 0, /* the mapping is no more */
-  VMM__DECOMMIT_KEPT = 1, /* the unmap failed and the mapping is as it was: DETACHED still */
+  VMM__DECOMMIT_KEPT = 1, /* the unmap failed and the mapping is as it was: LEAVING still */
   VMM__DECOMMIT_QUARANTINED = 2
 } vmm__decommit_result;
 
-/* Unmaps the DETACHED mapping at `address` and gives its handle away. */
+/* Unmaps the LEAVING mapping at `address` and gives its handle away. */
 vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address);
 
 /* Tries again what could not be undone before. Failures are not the work's. */

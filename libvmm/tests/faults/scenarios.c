@@ -48,6 +48,7 @@ static vmm_status call_alloc_one(world *w, vmm_error *error) {
   return alloc(w, w->granule, VMM_REQUEST_ONE_MAPPING, error);
 }
 static vmm_status call_alloc_fits(world *w, vmm_error *error) { return alloc(w, 1024, 0, error); }
+static vmm_status call_alloc_beyond(world *w, vmm_error *error) { return alloc(w, 5 * w->granule, 0, error); }
 static vmm_status call_alloc_two(world *w, vmm_error *error) { return alloc(w, 2 * w->granule, 0, error); }
 
 static vmm_status call_grow(world *w, vmm_error *error) {
@@ -110,6 +111,19 @@ static void prepare_trim_idle(world *w) {
 }
 
 static vmm_status call_trim(world *w, vmm_error *error) { return vmm_pool_trim(w->pool, 0, 0, NULL, error); }
+static vmm_status call_trim_async(world *w, vmm_error *error) {
+  return vmm_pool_trim_async(w->pool, 0, NULL, NULL, error);
+}
+static vmm_status call_poll(world *w, vmm_error *error) { return vmm_pool_poll(w->pool, NULL, NULL, error); }
+
+/* What a trim left behind, and nothing uses any more. */
+static void prepare_pending(world *w) {
+  prepare_trim(w);
+  if (w->failed) return;
+  if (vmm_pool_trim_async(w->pool, 0, NULL, NULL, NULL) != VMM_OK) w->failed = true;
+  vmm_driver_wait(w->base, 1000000);
+}
+
 static vmm_status call_device_trim(world *w, vmm_error *error) {
   return vmm_device_trim(w->device, w->granule, NULL, error);
 }
@@ -253,6 +267,15 @@ const scenario scenarios[] = {
     {.name = "free", .what = FREE, .stands = POOL, .call = call_free, .gpu = true},
     {.name = "trim", .what = TRIM, .stands = POOL, .call = call_trim, .prepare = prepare_trim, .gpu = true},
     {.name = "trim-idle", .what = TRIM, .stands = POOL, .call = call_trim, .idle = true, .prepare = prepare_trim_idle},
+    {.name = "trim-async", .what = TRIM, .stands = POOL, .call = call_trim_async, .prepare = prepare_trim, .gpu = true},
+    {.name = "poll", .what = TRIM, .stands = POOL, .call = call_poll, .prepare = prepare_pending, .gpu = true},
+    {.name = "alloc-pending",
+     .what = ALLOC,
+     .stands = POOL,
+     .call = call_alloc_beyond,
+     .prepare = prepare_pending,
+     .gpu = true},
+    {.name = "alloc-revived", .what = ALLOC, .stands = POOL, .call = call_alloc_two, .prepare = prepare_pending},
     {.name = "trim-capture",
      .what = TRIM,
      .stands = POOL,

@@ -66,7 +66,7 @@ static void compare_mappings(vmm_pool *pool, const vmm_pool_stats *stats) {
       CHECK_EQ(mapping->block_bytes, 0);
       continue;
     }
-    CHECK_EQ(mapping->state, VMM_MAPPING_LIVE);
+    CHECK(mapping->state == VMM_MAPPING_LIVE || mapping->state == VMM_MAPPING_PENDING);
     live += mapping->size;
     blocks += mapping->block_bytes;
     if (mapping->block_bytes == 0) trimmable += mapping->size;
