@@ -164,8 +164,12 @@ static void finish_pending(vmm_pool *pool, vmm__work *work) {
   vmm__work finish = *work;
 
   if (vmm__pending_bytes(pool) == 0) return;
-  finish.attempts_left = 0;
   work->gave_back += vmm__pending_finish(pool, &finish, UINT64_MAX);
+  work->attempts_left = finish.attempts_left;
+  work->round_left = finish.round_left;
+  work->retries = finish.retries;
+  work->not_ready = finish.not_ready;
+  work->quiesces = finish.quiesces;
 }
 
 static bool is_closing(vmm_pool *pool) {
