@@ -38,15 +38,19 @@ bool vmm__memory_valid(const vmm_host_memory *table) {
 
 vmm_host_memory vmm__memory_from(const vmm_host_memory *table) { return table != NULL ? *table : vmm__memory_default; }
 
-void *vmm__memory_allocate(const vmm_host_memory *table, vmm__u64 count, vmm__u64 size) {
+void *vmm__memory_allocate_raw(const vmm_host_memory *table, vmm__u64 count, vmm__u64 size) {
   vmm__u64 bytes;
-  void *pointer;
 
   if (!vmm__multiply(count, size, &bytes) || bytes > PTRDIFF_MAX) return NULL;
   if (bytes == 0) bytes = 1; /* NULL must mean failure */
   (void)vmm__hook_at(VMM__POINT_HOST_MEMORY, table, bytes, NULL);
-  pointer = table->allocate(table->data, (size_t)bytes);
-  if (pointer != NULL) memset(pointer, 0, (size_t)bytes);
+  return table->allocate(table->data, (size_t)bytes);
+}
+
+void *vmm__memory_allocate(const vmm_host_memory *table, vmm__u64 count, vmm__u64 size) {
+  void *pointer = vmm__memory_allocate_raw(table, count, size);
+
+  if (pointer != NULL) memset(pointer, 0, (size_t)(count * size));
   return pointer;
 }
 

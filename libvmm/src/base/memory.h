@@ -16,6 +16,8 @@ vmm_host_memory vmm__memory_from(const vmm_host_memory *table);
 
 /* `count` elements of `size` bytes, zero-filled; NULL if the table says no or the product overflows. */
 void *vmm__memory_allocate(const vmm_host_memory *table, vmm__u64 count, vmm__u64 size);
+/* The same, not cleared. */
+void *vmm__memory_allocate_raw(const vmm_host_memory *table, vmm__u64 count, vmm__u64 size);
 
 /* Gives back what vmm__memory_allocate gave for the same count and size. NULL is ignored. */
 void vmm__memory_release(const vmm_host_memory *table, void *pointer, vmm__u64 count, vmm__u64 size);

@@ -6,87 +6,110 @@
 /* A pool of that size more or less is one mapping, of which nothing could be given back. */
 static const vmm__u64 SLACK = 128ull << 20;
 
-void vmm__quick_init(vmm__space *space) {
+void vmm__quick_init(vmm__arena *arena) {
   uint32_t size = 0, step = 1u << VMM__UNIT_SHIFT;
 
   for (unsigned bin = 0; bin < VMM__QUICK_BINS; bin++, size += step) {
-    space->slots.bins[bin] = (vmm__quick_bin){0, size};
+    arena->kept[bin] = (vmm__quick_bin){0, size};
     if (bin >= 2 * VMM__BINS_PER_WORD && bin % VMM__BINS_PER_WORD == 0) step *= 2;
   }
-  space->slots.top = 0;
 }
 
-void vmm__quick_reckon(vmm__space *space) {
+void vmm__quick_reckon(vmm__space *space, vmm__arena *arena) {
   const unsigned coarse = 16; /* products of what is left fit up to a total of 2^48 */
   vmm__u64 free_bytes = vmm__space_free_bytes(space);
   vmm__u64 part = (free_bytes >> coarse) * (free_bytes >> coarse) * 3 / 2 / ((space->total_bytes >> coarse) + 1);
 
   space->quick_limit = vmm__min(free_bytes / 2, part << coarse);
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
-  space->quick_low = space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK);
+  arena->quick_low = space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK);
+  if (space->ids[arena->id].sticky) arena->quick_low = 0;
 }
 
-/* The block that would be given next becomes a free range. The bin has one. */
-static void settle_last(vmm__space *space, unsigned bin) {
-  vmm__slots *slots = &space->slots;
-  vmm__slot *slot = &slots->lines[slots->quick[--slots->bins[bin].count][bin]];
-  vmm__u64 size = slots->bins[bin].size;
+/* Takes the block that would be given next off its arena's list. The bin has one. */
+static vmm__slot *unlist_last(const vmm__space *space, vmm__arena *arena, unsigned bin) {
+  return &space->slots.lines[arena->quick[--arena->kept[bin].count][bin]];
+}
+
+/* Makes a free range, in an arena, of a quick block that is in no list any more. */
+static void settle(vmm__space *space, vmm__arena *arena, vmm__slot *slot, vmm__u64 size) {
   uint32_t id = slot->id;
 
   space->whole_bytes -= size;
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
-  vmm__slots_remove(slots, slot);
-  vmm__space_release(space, id, vmm__space_record(space, id), size);
+  vmm__slots_remove(&space->slots, slot);
+  vmm__space_release(space, arena, id, vmm__space_record(space, id), size);
+}
+
+static void settle_last(vmm__space *space, vmm__arena *arena, unsigned bin) {
+  settle(space, arena, unlist_last(space, arena, bin), arena->kept[bin].size);
 }
 
 /* The highest bin that has a block; false if none has. */
-static bool find_top(vmm__slots *slots, unsigned *bin) {
-  while (slots->bins[slots->top].count == 0) {
-    if (slots->top == 0) return false;
-    slots->top--;
+static bool find_top(vmm__arena *arena, unsigned *bin) {
+  while (arena->kept[arena->top].count == 0) {
+    if (arena->top == 0) return false;
+    arena->top--;
   }
-  *bin = slots->top;
+  *bin = arena->top;
   return true;
 }
 
-bool vmm__quick_settle_largest(vmm__space *space) {
+bool vmm__quick_settle_largest(vmm__space *space, vmm__arena *arena) {
   unsigned bin, word;
 
-  if (vmm__space_quick_count(space) == 0 || !find_top(&space->slots, &bin)) return false;
+  if (!find_top(arena, &bin)) return false;
   word = bin / VMM__BINS_PER_WORD;
   do {
-    while (space->slots.bins[bin].count != 0) settle_last(space, bin);
-  } while (find_top(&space->slots, &bin) && bin / VMM__BINS_PER_WORD == word);
+    while (arena->kept[bin].count != 0) settle_last(space, arena, bin);
+  } while (find_top(arena, &bin) && bin / VMM__BINS_PER_WORD == word);
   return true;
+}
+
+void vmm__quick_settle(vmm__space *space, vmm__arena *arena) {
+  while (vmm__quick_settle_largest(space, arena)) {
+  }
 }
 
 void vmm__space_settle(vmm__space *space) {
-  while (vmm__quick_settle_largest(space)) {
-  }
+  for (unsigned label = 0; label < space->arena_count && vmm__space_quick_count(space) != 0; label++)
+    vmm__quick_settle(space, space->labels[label]);
 }
 
-bool vmm__quick_settle_one(vmm__space *space, vmm__u64 size) {
+bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size) {
   vmm__u64 units = size >> VMM__UNIT_SHIFT;
 
-  if (vmm__space_quick_count(space) == 0 || units > VMM__QUICK_LARGEST_UNITS) return false;
-  for (unsigned bin = vmm__quick_bin_above(units); bin <= space->slots.top; bin++) {
-    if (space->slots.bins[bin].count == 0) continue;
-    settle_last(space, bin);
+  if (units > VMM__QUICK_LARGEST_UNITS) return false;
+  for (unsigned bin = vmm__quick_bin_above(units); bin <= arena->top; bin++) {
+    if (arena->kept[bin].count == 0) continue;
+    settle_last(space, arena, bin);
     return true;
   }
   return false;
 }
 
-bool vmm__quick_displace(vmm__space *space, vmm__slot **slot) {
+bool vmm__quick_displace(vmm__space *space, vmm__arena *arena, vmm__slot **slot) {
   vmm__u64 address = vmm__slot_address(*slot);
   unsigned bin = vmm__slot_bin(*slot), top;
 
-  vmm__quick_reckon(space);
-  if (!vmm__quick_may_keep(space, address, bin) || vmm__space_quick_count(space) == 0) return false;
-  if (vmm__quick_has_room(space, bin) || !find_top(&space->slots, &top) || top <= bin) return false;
-  settle_last(space, top);
+  vmm__quick_reckon(space, arena);
+  if (!vmm__quick_may_keep(space, arena, address, bin)) return false;
+  if (vmm__quick_has_room(space, arena, bin) || !find_top(arena, &top) || top <= bin) return false;
+  settle_last(space, arena, top);
   *slot = vmm__slots_find(&space->slots, address);
-  if (!vmm__quick_has_room(space, bin)) return false;
-  vmm__quick_keep(space, *slot, bin);
+  if (!vmm__quick_has_room(space, arena, bin)) return false;
+  vmm__quick_keep(space, arena, *slot, bin);
   return true;
+}
+
+void vmm__quick_move(vmm__space *space, vmm__arena *from, vmm__arena *into) {
+  bool sticky = space->ids[into->id].sticky;
+  unsigned bin;
+
+  while (find_top(from, &bin)) {
+    vmm__slot *slot = unlist_last(space, from, bin);
+
+    if (!sticky && into->kept[bin].count < VMM__QUICK_PER_BIN) vmm__quick_list(&space->slots, into, slot, bin);
+    else settle(space, into, slot, from->kept[bin].size);
+  }
 }

@@ -3,7 +3,7 @@
  * pool's alloc and free; what is not quick falls through to vmm__space_alloc and vmm__space_free, which any caller may
  * also call at once.
  *
- * Bounds, all found by measuring. VMM__QUICK_PER_BIN blocks in a bin. Half of the free bytes, and less where little is
+ * Every arena has its own. Bounds, all found by measuring. VMM__QUICK_PER_BIN blocks in a bin. Half of the free bytes, and less where little is
  * free: 3/2 of the free part of the free bytes; the rest stays in ranges that can join, else a full pool would grow
  * sooner. Only low addresses, 9/8 of the live bytes and 128 MiB, so that the upper mappings of a shrinking pool drain.
  * They are reckoned anew when a block is freed that is not kept. At the bound in bytes the largest quick block makes room
@@ -31,24 +31,24 @@ static inline unsigned vmm__quick_bin_above(vmm__u64 units) {
   return (shift << VMM__BIN_BITS) + (unsigned)((units + ((1ull << shift) - 1)) >> shift);
 }
 
-/* A quick block of an arena that serves, made live; 0 if there is none. Size (in units, not above VMM__QUICK_LARGEST_UNITS) and bytes
- * asked for as in vmm__space_alloc; not more is asked for than the size. */
-__attribute__((always_inline)) static inline vmm__u64 vmm__quick_alloc(vmm__space *space, unsigned arena,
+/* A quick block of an arena that serves, made live; 0 if there is none. Size (in units, not above
+ * VMM__QUICK_LARGEST_UNITS) and bytes asked for as in vmm__space_alloc; not more is asked for than the size. */
+__attribute__((always_inline)) static inline vmm__u64 vmm__quick_alloc(vmm__space *space, unsigned arena_id,
                                                                        vmm__u64 units, vmm__u64 requested) {
-  vmm__slots *slots = &space->slots;
+  vmm__arena *arena = space->arenas[arena_id];
+  vmm__slot *lines = space->slots.lines;
   unsigned bin = vmm__quick_bin_above(units);
   uint32_t count, size;
   vmm__u64 key;
   vmm__slot *slot;
 
-  (void)arena;
   /* One bin up costs a small block too much. */
-  bin += (unsigned)(slots->bins[bin].count == 0) & (unsigned)(bin >= VMM__BINS_PER_WORD / 2);
-  count = slots->bins[bin].count;
+  bin += (unsigned)(arena->kept[bin].count == 0) & (unsigned)(bin >= VMM__BINS_PER_WORD / 2);
+  count = arena->kept[bin].count;
   if (__builtin_expect(count == 0, 0)) return 0;
-  slots->bins[bin].count = --count;
-  slot = &slots->lines[slots->quick[count][bin]];
-  size = slots->bins[bin].size;
+  arena->kept[bin].count = --count;
+  slot = &lines[arena->quick[count][bin]];
+  size = arena->kept[bin].size;
   key = slot->key + (VMM__SLOT_LIVE - VMM__SLOT_QUICK);
   slot->key = key;
   slot->bin_waste = vmm__slot_bin_waste(bin, size - requested);
@@ -56,46 +56,56 @@ __attribute__((always_inline)) static inline vmm__u64 vmm__quick_alloc(vmm__spac
   space->requested_bytes += requested;
   space->block_count++;
   /* The next of this bin is asked for later: its line comes meanwhile. */
-  __builtin_prefetch(&slots->lines[slots->quick[count - (count != 0)][bin]]);
+  __builtin_prefetch(&lines[arena->quick[count - (count != 0)][bin]]);
   return key - VMM__SLOT_LIVE;
 }
 
 /* Whether a block may be kept, by its bin and place. */
-static inline bool vmm__quick_may_keep(const vmm__space *space, vmm__u64 address, unsigned bin) {
-  return address - space->base < space->quick_low && space->slots.bins[bin].count < VMM__QUICK_PER_BIN;
+static inline bool vmm__quick_may_keep(const vmm__space *space, const vmm__arena *arena, vmm__u64 address,
+                                       unsigned bin) {
+  return address - space->base < arena->quick_low && arena->kept[bin].count < VMM__QUICK_PER_BIN;
 }
 /* ... and by its bytes. */
-static inline bool vmm__quick_has_room(const vmm__space *space, unsigned bin) {
-  return space->block_bytes - space->slots.bins[bin].size >= space->quick_floor;
+static inline bool vmm__quick_has_room(const vmm__space *space, const vmm__arena *arena, unsigned bin) {
+  return space->block_bytes - arena->kept[bin].size >= space->quick_floor;
+}
+
+/* Lists a slot as a quick block's. There is room in the bin. */
+static inline void vmm__quick_list(const vmm__slots *slots, vmm__arena *arena, vmm__slot *slot, unsigned bin) {
+  uint32_t count = arena->kept[bin].count;
+
+  arena->quick[count][bin] = (uint32_t)(slot - slots->lines);
+  arena->kept[bin].count = count + 1;
+  if (bin > arena->top) arena->top = bin;
+  slot->bin_waste = vmm__slot_bin_waste(bin, arena->slot_mark | count);
 }
 
 /* Frees a live block, neither odd nor tagged, and keeps it. It may be kept. */
-__attribute__((always_inline)) static inline void vmm__quick_keep(vmm__space *space, vmm__slot *slot, unsigned bin) {
-  vmm__slots *slots = &space->slots;
-  uint32_t count = slots->bins[bin].count, size = slots->bins[bin].size;
+__attribute__((always_inline)) static inline void vmm__quick_keep(vmm__space *space, vmm__arena *arena, vmm__slot *slot,
+                                                                  unsigned bin) {
+  uint32_t size = arena->kept[bin].size;
 
   space->block_bytes -= size;
   space->requested_bytes -= size - vmm__slot_waste(slot);
   space->block_count--;
-  slots->quick[count][bin] = (uint32_t)(slot - slots->lines);
-  slots->bins[bin].count = count + 1;
-  if (bin > slots->top) slots->top = bin;
   slot->key -= VMM__SLOT_LIVE - VMM__SLOT_QUICK;
-  slot->bin_waste = vmm__slot_bin_waste(bin, count);
+  vmm__quick_list(&space->slots, arena, slot, bin);
 }
 
 /* Frees the live block that starts at `address` (any number) into an arena if it may be kept. False: nothing changed, and
  * vmm__space_free says whether there is one. */
-__attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *space, vmm__u64 address, unsigned arena) {
+__attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *space, vmm__u64 address,
+                                                                  unsigned arena_id) {
+  vmm__arena *arena = space->arenas[arena_id];
   vmm__slot *slot = vmm__slots_find(&space->slots, address);
   unsigned bin;
 
-  (void)arena;
   if (__builtin_expect(slot == NULL, 0)) return false;
   bin = vmm__slot_bin(slot);
   /* Of all that is no address the first look alone can pass what would make the key 0; but that is not low. */
-  if (__builtin_expect(!vmm__quick_may_keep(space, address, bin) || !vmm__quick_has_room(space, bin), 0)) return false;
-  vmm__quick_keep(space, slot, bin);
+  if (__builtin_expect(!vmm__quick_may_keep(space, arena, address, bin) || !vmm__quick_has_room(space, arena, bin), 0))
+    return false;
+  vmm__quick_keep(space, arena, slot, bin);
   return true;
 }
 

@@ -6,8 +6,9 @@
 
 #include "base/memory.h"
 
-/* 32 bytes, so two lie in a cache line and none straddles one. Addresses and sizes are multiples of 256: the low bits of
- * `size` hold the flags below. A record in nobody's use has size 0 and is chained through `next`. */
+/* 32 bytes, so two lie in a cache line and none straddles one. Addresses and sizes are multiples of 256, and sizes are
+ * below 2^48: the low bits of `size_flags` hold the flags below; the high ones hold the label of a free range's arena, or
+ * the id of the arena an odd block sticks to. A record in nobody's use has size_flags 0 and is chained through `next`. */
 typedef struct vmm__record {
   vmm__u64 address;
   vmm__u64 size_flags;
@@ -24,6 +25,7 @@ typedef struct vmm__record {
 
 #define VMM__RECORD_FREE 1u /* a free range; else a block, and its slot says more */
 #define VMM__RECORD_FLAGS 255u
+#define VMM__RECORD_ARENA_SHIFT 48u
 
 #define VMM__RECORDS_SHIFT 11u
 #define VMM__RECORDS_PER_CHUNK (1u << VMM__RECORDS_SHIFT)
@@ -76,7 +78,10 @@ static inline vmm__u64 *vmm__record_tag(const vmm__records *records, uint32_t id
   return &records->chunks[id >> VMM__RECORDS_SHIFT]->tags[id & (VMM__RECORDS_PER_CHUNK - 1)];
 }
 static inline vmm__u64 vmm__record_size(const vmm__record *record) {
-  return record->size_flags & ~(vmm__u64)VMM__RECORD_FLAGS;
+  return record->size_flags & ((1ull << VMM__RECORD_ARENA_SHIFT) - 1) & ~(vmm__u64)VMM__RECORD_FLAGS;
+}
+static inline unsigned vmm__record_arena(const vmm__record *record) {
+  return (unsigned)(record->size_flags >> VMM__RECORD_ARENA_SHIFT);
 }
 static inline bool vmm__record_is_free(const vmm__record *record) {
   return (record->size_flags & VMM__RECORD_FREE) != 0;

@@ -10,7 +10,7 @@ vmm__slot *vmm__slots_search(const vmm__slots *slots, vmm__u64 home, vmm__u64 ke
   }
 }
 
-void vmm__slots_init(vmm__slots *slots) {
+void vmm__slots_init(vmm__slots *slots, vmm__arena *const *labels) {
   static vmm__slot none[2 * VMM__SLOTS_PER_LINE]; /* searched, never written */
 
   slots->lines = none;
@@ -18,6 +18,7 @@ void vmm__slots_init(vmm__slots *slots) {
   slots->shift = 63;
   slots->limit = 0;
   slots->used = 0;
+  slots->labels = labels;
   atomic_init(&slots->hint_lines, (uintptr_t)none);
   atomic_init(&slots->hint_shift, 63);
 }
@@ -25,7 +26,8 @@ void vmm__slots_init(vmm__slots *slots) {
 /* Writes a slot into an empty place, and that place into the list if it is a quick block's. */
 static void put(vmm__slots *slots, vmm__u64 i, vmm__slot slot) {
   slots->lines[i] = slot;
-  if ((slot.key & VMM__SLOT_LIVE) == 0) slots->quick[vmm__slot_waste(&slot)][vmm__slot_bin(&slot)] = (uint32_t)i;
+  if ((slot.key & VMM__SLOT_LIVE) == 0)
+    slots->labels[vmm__slot_label(&slot)]->quick[vmm__slot_place(&slot)][vmm__slot_bin(&slot)] = (uint32_t)i;
 }
 
 static void insert(vmm__slots *slots, vmm__slot slot) {

@@ -3,20 +3,20 @@
  *
  * A slot tells all that a block of a whole bin's size needs to be freed, kept and given again, so that the usual free and
  * alloc look at one line and at no record. The key is the block's address with its state in the low bits: a live block
- * is found by one comparison per slot. Blocks that are kept (quick blocks, see quick.h) are listed by bin, as
+ * is found by one comparison per slot. Blocks that are kept (quick blocks, see quick.h) are listed by their arenas, as
  * places in the table. */
 #ifndef VMM_INDEX_SLOTS_H
 #define VMM_INDEX_SLOTS_H
 
 #include <stdatomic.h>
 
-#include "base/checked.h"
+#include "index/arena.h"
 
 typedef struct vmm__slot {
   vmm__u64 key; /* address and state; 0: empty */
   uint32_t id;  /* of its record */
-  uint32_t
-      bin_waste; /* not ODD: bin in bits 20-31; below, bytes it holds more than asked for or, QUICK, place in the list */
+  /* Not ODD: the bin in bits 20-31. Below, the bytes it holds more than asked for; QUICK: label and place in the list. */
+  uint32_t bin_waste;
 } vmm__slot;
 
 /* States. A key is an address plus one of them, so that only the address of a block, and no number near it, makes the key
@@ -31,28 +31,16 @@ typedef struct vmm__slot {
 #define VMM__SLOT_MOST_WASTE ((1u << VMM__SLOT_WASTE_BITS) - 1)
 #define VMM__SLOTS_PER_LINE 4u
 
-#define VMM__QUICK_WORDS 13u /* of 64 bins, see space.h */
-#define VMM__QUICK_BINS (VMM__QUICK_WORDS * 64u)
-#define VMM__QUICK_ROW 1024u /* longer than needed, so that a place is found by shifting */
-#define VMM__QUICK_PER_BIN 32u
-
-typedef struct vmm__quick_bin {
-  uint32_t count; /* quick blocks in it */
-  uint32_t size;  /* of its blocks, in bytes */
-} vmm__quick_bin;
-
 typedef struct vmm__slots {
   vmm__slot *lines; /* aligned to a line */
   vmm__u64 count;   /* a power of two */
   unsigned shift;   /* 64-bit hash to line */
-  uint32_t top;     /* no bin above has quick blocks */
   vmm__u64 limit;   /* slots that may be in use */
   vmm__u64 used;
   /* As lines and shift, for who does not hold the lock and wants no answer. */
   _Atomic(uintptr_t) hint_lines;
   atomic_uint hint_shift;
-  vmm__quick_bin bins[VMM__QUICK_BINS + 1];           /* the last has none, ever */
-  uint32_t quick[VMM__QUICK_PER_BIN][VMM__QUICK_ROW]; /* slots; the last of a bin is the next to be given */
+  vmm__arena *const *labels; /* arenas by label: they list the quick blocks' slots */
 } vmm__slots;
 
 static inline vmm__u64 vmm__slot_address(const vmm__slot *slot) { return slot->key & ~(vmm__u64)VMM__SLOT_STATES; }
@@ -61,6 +49,9 @@ static inline uint32_t vmm__slot_waste(const vmm__slot *slot) { return slot->bin
 static inline uint32_t vmm__slot_bin_waste(unsigned bin, vmm__u64 waste) {
   return (uint32_t)bin << VMM__SLOT_WASTE_BITS | (uint32_t)waste;
 }
+/* Of a quick block. */
+static inline unsigned vmm__slot_place(const vmm__slot *slot) { return slot->bin_waste & (VMM__QUICK_PER_BIN - 1); }
+static inline unsigned vmm__slot_label(const vmm__slot *slot) { return vmm__slot_waste(slot) >> VMM__QUICK_PLACE_BITS; }
 
 /* Its highest bits tell the line. */
 static inline vmm__u64 vmm__slots_hash(vmm__u64 address) { return address * 0x9E3779B97F4A7C15ull; }
@@ -104,7 +95,7 @@ static inline vmm__slot *vmm__slots_at(const vmm__slots *slots, vmm__u64 address
 }
 
 /* A table without room. */
-void vmm__slots_init(vmm__slots *slots);
+void vmm__slots_init(vmm__slots *slots, vmm__arena *const *labels);
 /* Precondition: fewer than `limit` are used, and the address is not there. */
 void vmm__slots_insert(vmm__slots *slots, vmm__slot slot);
 /* Empties a slot. Others may move. */

@@ -13,33 +13,34 @@ static inline vmm__u64 align_up(vmm__u64 address, vmm__u64 alignment) {
   return (address + (alignment - 1)) & ~(alignment - 1);
 }
 
-/* Cuts [address, address + size) out of a free range, which must hold it, and returns the record for it: in the list,
+/* Cuts [address, address + size) out of a free range of an arena, which must hold it, and returns the record for it: in the list,
  * in no bin, its flags not set. What lies before and behind stays free. */
-static inline uint32_t carve(vmm__space *space, uint32_t id, vmm__u64 address, vmm__u64 size) {
+static inline uint32_t carve(vmm__space *space, vmm__arena *arena, uint32_t id, vmm__u64 address, vmm__u64 size) {
   vmm__record *range = vmm__space_record(space, id);
   vmm__u64 range_size = vmm__record_size(range);
   uint32_t cut_id;
   vmm__record *cut;
 
+  arena->range_bytes -= size;
   if (__builtin_expect(address != range->address, 0)) {
     vmm__u64 front = address - range->address;
     uint32_t rest_id = vmm__record_take(&space->records);
     vmm__record *rest = vmm__space_record(space, rest_id);
 
-    vmm__bin_resize(space, id, range, front);
+    vmm__bin_resize(space, arena, id, range, front);
     rest->address = address;
-    rest->size_flags = (range_size - front) | VMM__RECORD_FREE;
+    rest->size_flags = (range_size - front) | arena->mark;
     rest->prev = id;
     rest->next = range->next;
     vmm__space_record(space, range->next)->prev = rest_id;
     range->next = rest_id;
-    vmm__bin_insert(space, vmm__bin_of(range_size - front), rest_id, rest);
+    vmm__bin_insert(space, arena, vmm__bin_of(range_size - front), rest_id, rest);
     id = rest_id;
     range = rest;
     range_size -= front;
   }
   if (range_size == size) {
-    vmm__bin_remove(space, vmm__bin_of(size), range);
+    vmm__bin_remove(space, arena, vmm__bin_of(size), range);
     return id;
   }
   /* The range keeps its record and often its bin; the new record stands before it. */
@@ -51,13 +52,13 @@ static inline uint32_t carve(vmm__space *space, uint32_t id, vmm__u64 address, v
   vmm__space_record(space, range->prev)->next = cut_id;
   range->prev = cut_id;
   range->address = address + size;
-  vmm__bin_resize(space, id, range, range_size - size);
+  vmm__bin_resize(space, arena, id, range, range_size - size);
   return cut_id;
 }
 
-/* Makes a block of part of a free range. */
-static inline vmm__u64 take_block(vmm__space *space, uint32_t id, const vmm__block *block) {
-  uint32_t block_id = carve(space, id, block->address, block->size);
+/* Makes a block of part of a free range of an arena. */
+static inline vmm__u64 take_block(vmm__space *space, vmm__arena *arena, uint32_t id, const vmm__block *block) {
+  uint32_t block_id = carve(space, arena, id, block->address, block->size);
   vmm__record *record = vmm__space_record(space, block_id);
   vmm__u64 units = block->size >> VMM__UNIT_SHIFT, waste = block->size - block->requested;
   vmm__u64 key = block->address + VMM__SLOT_LIVE;
@@ -66,6 +67,11 @@ static inline vmm__u64 take_block(vmm__space *space, uint32_t id, const vmm__blo
 
   record->size_flags = block->size;
   if (units <= VMM__QUICK_LARGEST_UNITS) bin = vmm__quick_bin_below(units, &whole);
+  if (__builtin_expect(space->ids[arena->id].sticky, 0)) {
+    record->size_flags |= (vmm__u64)arena->id << VMM__RECORD_ARENA_SHIFT;
+    space->ids[arena->id].stuck++;
+    whole = false;
+  }
   if (!whole || waste > VMM__SLOT_MOST_WASTE) {
     key |= VMM__SLOT_ODD;
     record->requested = block->requested;
@@ -86,41 +92,43 @@ static inline vmm__u64 take_block(vmm__space *space, uint32_t id, const vmm__blo
 }
 
 /* What a block of `size` bytes holds. */
-static inline vmm__u64 round_to_bin(const vmm__space *space, vmm__u64 size) {
+static inline vmm__u64 round_to_bin(const vmm__arena *arena, vmm__u64 size) {
   vmm__u64 units = size >> VMM__UNIT_SHIFT;
 
-  return units > VMM__QUICK_LARGEST_UNITS ? size : space->slots.bins[vmm__quick_bin_above(units)].size;
+  return units > VMM__QUICK_LARGEST_UNITS ? size : arena->kept[vmm__quick_bin_above(units)].size;
 }
 
 /* The first of the ranges that surely have `size` bytes, 0 if there is none. */
-static inline uint32_t find_above(const vmm__space *space, vmm__u64 size) {
+static inline uint32_t find_above(const vmm__space *space, const vmm__arena *arena, vmm__u64 size) {
   vmm__bin bin = vmm__bin_of(size);
   uint32_t id;
 
   if (size <= (vmm__u64)VMM__QUICK_LARGEST_UNITS << VMM__UNIT_SHIFT) /* the smallest size of its bin */
-    return vmm__bin_from(space, &bin, false) ? space->heads[bin.word][bin.bit] : 0;
-  id = space->heads[bin.word][bin.bit];
+    return vmm__bin_from(arena, &bin, false) ? arena->heads[bin.word][bin.bit] : 0;
+  id = arena->heads[bin.word][bin.bit];
   if (id != 0 && vmm__record_size(vmm__space_record(space, id)) >= size) return id;
-  return vmm__bin_from(space, &bin, true) ? space->heads[bin.word][bin.bit] : 0;
+  return vmm__bin_from(arena, &bin, true) ? arena->heads[bin.word][bin.bit] : 0;
 }
 
 /* A range with `size` bytes among those of the size's own bin, 0 if there is none. */
-static uint32_t find_in_own_bin(const vmm__space *space, vmm__u64 size) {
+static uint32_t find_in_own_bin(const vmm__space *space, const vmm__arena *arena, vmm__u64 size) {
   vmm__bin bin = vmm__bin_of(size);
-  uint32_t id = space->heads[bin.word][bin.bit];
+  uint32_t id = arena->heads[bin.word][bin.bit];
 
   while (id != 0 && vmm__record_size(vmm__space_record(space, id)) < size) id = vmm__space_record(space, id)->bin_next;
   return id;
 }
 
 /* A free range for a block of *size bytes, or of a little less, which is then put there; 0 if there is none. */
-static inline uint32_t find_range(vmm__space *space, vmm__u64 *size) {
-  vmm__u64 rounded = round_to_bin(space, *size);
-  uint32_t id = find_above(space, rounded);
+static inline uint32_t find_range(vmm__space *space, vmm__arena *arena, vmm__u64 *size) {
+  vmm__u64 rounded = round_to_bin(arena, *size);
+  uint32_t id = find_above(space, arena, rounded);
 
-  if (__builtin_expect(id == 0, 0) && vmm__quick_settle_one(space, rounded)) id = find_above(space, rounded);
-  while (__builtin_expect(id == 0, 0) && vmm__quick_settle_largest(space)) id = find_above(space, rounded);
-  if (__builtin_expect(id == 0, 0)) return find_in_own_bin(space, *size);
+  if (__builtin_expect(id == 0, 0) && vmm__quick_settle_one(space, arena, rounded))
+    id = find_above(space, arena, rounded);
+  while (__builtin_expect(id == 0, 0) && vmm__quick_settle_largest(space, arena))
+    id = find_above(space, arena, rounded);
+  if (__builtin_expect(id == 0, 0)) return find_in_own_bin(space, arena, *size);
   *size = rounded;
   return id;
 }
@@ -150,12 +158,12 @@ static vmm__u64 fit_in(const vmm__record *range, vmm__u64 size, vmm__u64 alignme
 }
 
 /* Looks at free ranges by rising bin, at most `tries` of them, and says where in the first that will do. */
-static uint32_t search(const vmm__space *space, vmm__u64 size, vmm__u64 alignment, const vmm__mappings *mappings,
-                       vmm__u64 tries, vmm__u64 *address) {
+static uint32_t search(const vmm__space *space, const vmm__arena *arena, vmm__u64 size, vmm__u64 alignment,
+                       const vmm__mappings *mappings, vmm__u64 tries, vmm__u64 *address) {
   vmm__bin bin = vmm__bin_of(size);
 
-  for (bool above = false; vmm__bin_from(space, &bin, above); above = true) {
-    for (uint32_t id = space->heads[bin.word][bin.bit]; id != 0;) {
+  for (bool above = false; vmm__bin_from(arena, &bin, above); above = true) {
+    for (uint32_t id = arena->heads[bin.word][bin.bit]; id != 0;) {
       const vmm__record *range = vmm__space_record(space, id);
 
       if (tries-- == 0) return 0;
@@ -167,76 +175,76 @@ static uint32_t search(const vmm__space *space, vmm__u64 size, vmm__u64 alignmen
   return 0;
 }
 
-static uint32_t find_aligned(vmm__space *space, vmm__u64 size, vmm__u64 alignment, vmm__u64 *address) {
-  uint32_t id = search(space, size, alignment, NULL, ALIGNED_TRIES, address);
+static uint32_t find_aligned(vmm__space *space, vmm__arena *arena, vmm__u64 size, vmm__u64 alignment,
+                             vmm__u64 *address) {
+  uint32_t id = search(space, arena, size, alignment, NULL, ALIGNED_TRIES, address);
   vmm__u64 surely;
 
   if (id != 0) return id;
   if (vmm__add(size, alignment - (1ull << VMM__UNIT_SHIFT), &surely)) {
-    id = find_above(space, round_to_bin(space, surely));
+    id = find_above(space, arena, round_to_bin(arena, surely));
     if (id != 0) {
       *address = align_up(vmm__space_record(space, id)->address, alignment);
       return id;
     }
   }
-  vmm__space_settle(space);
-  return search(space, size, alignment, NULL, UINT64_MAX, address);
+  vmm__quick_settle(space, arena);
+  return search(space, arena, size, alignment, NULL, UINT64_MAX, address);
 }
 
-vmm__u64 vmm__space_alloc(vmm__space *space, unsigned arena, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested,
+vmm__u64 vmm__space_alloc(vmm__space *space, unsigned arena_id, vmm__u64 size, vmm__u64 alignment, vmm__u64 requested,
                           vmm__u64 tag) {
   vmm__block block = {0, size, requested, tag, VMM__ARENA_IDLE};
+  vmm__arena *arena = space->arenas[arena_id];
   uint32_t id;
 
-  (void)arena;
-
   if (__builtin_expect(alignment >> VMM__UNIT_SHIFT <= 1, 1)) {
-    id = find_range(space, &block.size);
+    id = find_range(space, arena, &block.size);
     if (id == 0) return 0;
     block.address = vmm__space_record(space, id)->address;
   } else {
-    id = find_aligned(space, size, alignment, &block.address);
+    id = find_aligned(space, arena, size, alignment, &block.address);
     if (id == 0) return 0;
   }
-  return take_block(space, id, &block);
+  return take_block(space, arena, id, &block);
 }
 
-vmm__u64 vmm__space_alloc_within(vmm__space *space, unsigned arena, vmm__u64 size, vmm__u64 alignment,
+vmm__u64 vmm__space_alloc_within(vmm__space *space, unsigned arena_id, vmm__u64 size, vmm__u64 alignment,
                                  vmm__u64 requested, vmm__u64 tag, const vmm__mappings *mappings) {
   vmm__block block = {0, size, requested, tag, VMM__ARENA_IDLE};
-  uint32_t id = search(space, size, alignment, mappings, UINT64_MAX, &block.address);
+  vmm__arena *arena = space->arenas[arena_id];
+  uint32_t id = search(space, arena, size, alignment, mappings, UINT64_MAX, &block.address);
 
-  (void)arena;
-
-  if (id == 0 && vmm__space_quick_count(space) != 0) {
-    vmm__space_settle(space);
-    id = search(space, size, alignment, mappings, UINT64_MAX, &block.address);
+  if (id == 0) {
+    vmm__quick_settle(space, arena);
+    id = search(space, arena, size, alignment, mappings, UINT64_MAX, &block.address);
   }
-  return id == 0 ? 0 : take_block(space, id, &block);
+  return id == 0 ? 0 : take_block(space, arena, id, &block);
 }
 
-void vmm__space_release(vmm__space *space, uint32_t id, vmm__record *record, vmm__u64 size) {
+void vmm__space_release(vmm__space *space, vmm__arena *arena, uint32_t id, vmm__record *record, vmm__u64 size) {
   uint32_t prev_id = record->prev, next_id = record->next;
   vmm__record *prev = vmm__space_record(space, prev_id);
   vmm__record *next = vmm__space_record(space, next_id);
-  bool join_prev = vmm__record_is_free(prev) && vmm__record_end(prev) == record->address;
-  bool join_next = vmm__record_is_free(next) && record->address + size == next->address;
+  bool join_prev = vmm__arena_has(arena, prev) && vmm__record_end(prev) == record->address;
+  bool join_next = vmm__arena_has(arena, next) && record->address + size == next->address;
 
+  arena->range_bytes += size;
   if (!join_prev && !join_next) {
-    record->size_flags = size | VMM__RECORD_FREE;
-    vmm__bin_insert(space, vmm__bin_of(size), id, record);
+    record->size_flags = size | arena->mark;
+    vmm__bin_insert(space, arena, vmm__bin_of(size), id, record);
     return;
   }
   if (!join_prev) {
     next->address = record->address;
     next->prev = prev_id;
     prev->next = next_id;
-    vmm__bin_resize(space, next_id, next, size + vmm__record_size(next));
+    vmm__bin_resize(space, arena, next_id, next, size + vmm__record_size(next));
   } else {
     if (join_next) {
       uint32_t absorbed;
 
-      vmm__bin_remove(space, vmm__bin_of(vmm__record_size(next)), next);
+      vmm__bin_remove(space, arena, vmm__bin_of(vmm__record_size(next)), next);
       size += vmm__record_size(next);
       absorbed = next_id;
       next_id = next->next;
@@ -245,60 +253,84 @@ void vmm__space_release(vmm__space *space, uint32_t id, vmm__record *record, vmm
     }
     prev->next = next_id;
     next->prev = prev_id;
-    vmm__bin_resize(space, prev_id, prev, vmm__record_size(prev) + size);
+    vmm__bin_resize(space, arena, prev_id, prev, vmm__record_size(prev) + size);
   }
   vmm__record_give(&space->records, id);
 }
 
-bool vmm__space_free(vmm__space *space, vmm__u64 address, unsigned arena, vmm__block *out) {
+bool vmm__space_free(vmm__space *space, vmm__u64 address, unsigned arena_id, vmm__block *out) {
   vmm__slot *slot = vmm__slots_at(&space->slots, address);
+  vmm__arena *arena;
   vmm__block block;
   uint32_t id;
 
-  (void)arena;
   if (slot == NULL || (slot->key & VMM__SLOT_LIVE) == 0) return false;
   vmm__space_describe(space, slot, &block);
   if (out != NULL) *out = block;
-  if (slot->key == address + VMM__SLOT_LIVE && vmm__quick_displace(space, &slot)) return true;
+  if (block.arena != VMM__ARENA_IDLE) {
+    if (space->ids[block.arena].sticky) arena_id = block.arena;
+    vmm__arena_unstuck(space, block.arena);
+  }
+  arena = space->arenas[arena_id];
+  if (slot->key == address + VMM__SLOT_LIVE && vmm__quick_displace(space, arena, &slot)) return true;
   id = slot->id;
   space->block_bytes -= block.size;
   space->requested_bytes -= block.requested;
   space->block_count--;
   space->whole_bytes -= block.size;
   vmm__slots_remove(&space->slots, slot);
-  vmm__space_release(space, id, vmm__space_record(space, id), block.size);
+  vmm__space_release(space, arena, id, vmm__space_record(space, id), block.size);
   return true;
 }
 
-void vmm__space_add(vmm__space *space, unsigned arena, vmm__u64 address, vmm__u64 size) {
+void vmm__space_add(vmm__space *space, unsigned arena_id, vmm__u64 address, vmm__u64 size) {
   uint32_t prev_id = vmm__space_locate(space, address);
   vmm__record *prev = vmm__space_record(space, prev_id);
   uint32_t id = vmm__record_take(&space->records);
   vmm__record *record = vmm__space_record(space, id);
 
-  (void)arena;
   record->address = address;
   record->prev = prev_id;
   record->next = prev->next;
   vmm__space_record(space, prev->next)->prev = id;
   prev->next = id;
   space->total_bytes += size;
-  vmm__space_release(space, id, record, size);
+  vmm__space_release(space, space->arenas[arena_id], id, record, size);
+}
+
+/* Removes what a free range has of [address, end). Returns the record that follows. */
+static uint32_t take_part(vmm__space *space, vmm__arena *arena, uint32_t id, vmm__u64 address, vmm__u64 end) {
+  vmm__u64 size = vmm__min(vmm__record_end(vmm__space_record(space, id)), end) - address;
+  vmm__record *record;
+  uint32_t next;
+
+  id = carve(space, arena, id, address, size);
+  record = vmm__space_record(space, id);
+  next = record->next;
+  vmm__space_record(space, record->prev)->next = next;
+  vmm__space_record(space, next)->prev = record->prev;
+  vmm__record_give(&space->records, id);
+  space->total_bytes -= size;
+  return next;
 }
 
 bool vmm__space_take(vmm__space *space, vmm__u64 address, vmm__u64 size, unsigned *arena) {
-  vmm__record *record;
+  vmm__u64 end = address + size;
+  unsigned from;
   uint32_t id;
 
   vmm__space_settle(space);
   id = vmm__space_free_holding(space, address, size);
   if (id == 0) return false;
-  id = carve(space, id, address, size);
-  record = vmm__space_record(space, id);
-  vmm__space_record(space, record->prev)->next = record->next;
-  vmm__space_record(space, record->next)->prev = record->prev;
-  vmm__record_give(&space->records, id);
-  space->total_bytes -= size;
-  if (arena != NULL) *arena = VMM__ARENA_IDLE;
+  from = vmm__arena_of(space, vmm__space_record(space, id))->id;
+  while (address < end) {
+    vmm__arena *of = vmm__arena_of(space, vmm__space_record(space, id));
+    vmm__u64 next = vmm__record_end(vmm__space_record(space, id));
+
+    if (of->id != from) from = VMM__ARENA_MIXED;
+    id = take_part(space, of, id, address, end);
+    address = next;
+  }
+  if (arena != NULL) *arena = from;
   return true;
 }

@@ -25,11 +25,6 @@
 
 #define VMM__UNIT_SHIFT 8u
 
-/* Bins: sizes below 64 units each have their own, above there are 64 per power of two; one word of bits per power. */
-#define VMM__BIN_WORDS 56u
-#define VMM__BIN_BITS 6u
-#define VMM__BINS_PER_WORD (1u << VMM__BIN_BITS)
-
 /* The largest block that can be kept whole, 32 MiB; its bin begins the last word of those that have a list. */
 #define VMM__QUICK_LARGEST_UNITS (1u << (VMM__QUICK_WORDS + VMM__BIN_BITS - 2))
 
@@ -52,17 +47,21 @@ typedef struct vmm__space {
   vmm__u64 requested_bytes;
   vmm__u64 block_count;
   vmm__u64 base;
-  vmm__u64 whole_bytes; /* in blocks, live or quick */
-  vmm__u64 quick_limit; /* bytes that may be quick */
-  vmm__u64 quick_floor; /* block bytes below which they would be more */
-  vmm__u64 quick_low;   /* bytes above base below which a freed block may be kept */
-  uint32_t cursor;      /* record where the last search by address ended: a hint, may be in nobody's use */
-  vmm__slots slots;     /* blocks, live or quick, by address */
-  vmm__u64 words;       /* bit per word of bins that is not 0 */
-  vmm__u64 bins[VMM__BIN_WORDS];
-  uint32_t heads[VMM__BIN_WORDS][VMM__BINS_PER_WORD];
+  vmm__u64 whole_bytes;            /* in blocks, live or quick */
+  vmm__u64 quick_limit;            /* bytes that may be quick */
+  vmm__u64 quick_floor;            /* block bytes below which they would be more */
+  uint32_t cursor;                 /* record where the last search by address ended: a hint, may be in nobody's use */
+  uint16_t free_id;                /* first of the ids that can be opened; 0: none */
+  uint16_t free_ids;               /* how many there are */
+  unsigned arena_count;            /* ids, and labels */
+  vmm__slots slots;                /* blocks, live or quick, by address */
+  vmm__arena *arenas[VMM__ARENAS]; /* by id */
+  vmm__arena *labels[VMM__ARENAS]; /* by label */
+  vmm__arena_id ids[VMM__ARENAS];
+  vmm__arena *allocated; /* those that are not `first` */
   void *slots_memory;
   vmm_host_memory memory;
+  vmm__arena first; /* its label is 0 */
 } vmm__space;
 
 /* Cannot fail and allocates nothing; before the first add a spare must have been adopted. No address is below `base`, which
@@ -159,8 +158,9 @@ bool vmm__space_arena_of(vmm__space *space, vmm__u64 address, vmm__u64 size, uns
 /* The contiguous free runs, of whatever arenas, of at least `size` bytes (a unit or more), each once, in no order: start
  * from a zeroed walk. False at the end. The space must not change meanwhile. */
 typedef struct vmm__space_walk {
-  bool started;
-  unsigned word, bit;
+  unsigned most; /* label of the arena with most ranges, and 1: comes last; 0: not started */
+  unsigned label;
+  unsigned bin; /* the next to look at */
   uint32_t next;
 } vmm__space_walk;
 bool vmm__space_next_free(vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address, vmm__u64 *length);

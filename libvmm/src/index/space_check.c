@@ -1,4 +1,6 @@
 /* The free space of a pool: every invariant, for tests and vmm_pool_check. */
+#include <string.h>
+
 #include "index/space_inner.h"
 
 #define BROKEN_IF(condition, text) \
@@ -11,16 +13,18 @@
 
 typedef struct totals {
   vmm__u64 blocks, block_bytes, requested, ranges, free_bytes, quick, quick_bytes;
+  vmm__u64 label_ranges[VMM__ARENAS], label_bytes[VMM__ARENAS];
+  uint32_t stuck[VMM__ARENAS];
 } totals;
 
-static bool check_bits(const vmm__space *space, const char **what) {
+static bool check_bits(const vmm__arena *arena, const char **what) {
   for (unsigned word = 0; word < VMM__BIN_WORDS; word++) {
-    BROKEN_IF((space->bins[word] != 0) != (space->words >> word & 1), "index: a word of bins and its bit disagree");
+    BROKEN_IF((arena->bins[word] != 0) != (arena->words >> word & 1), "index: a word of bins and its bit disagree");
     for (unsigned bit = 0; bit < VMM__BINS_PER_WORD; bit++) {
-      BROKEN_IF((space->heads[word][bit] != 0) != (space->bins[word] >> bit & 1), "index: a bin and its bit disagree");
+      BROKEN_IF((arena->heads[word][bit] != 0) != (arena->bins[word] >> bit & 1), "index: a bin and its bit disagree");
     }
   }
-  BROKEN_IF(space->words >> VMM__BIN_WORDS != 0, "index: a bit for a bin that is not there");
+  BROKEN_IF(arena->words >> VMM__BIN_WORDS != 0, "index: a bit for a bin that is not there");
   return true;
 }
 
@@ -38,11 +42,15 @@ static bool check_block(const vmm__space *space, uint32_t id, totals *sum, const
   state = (unsigned)(slot->key & VMM__SLOT_STATES);
   if ((state & VMM__SLOT_LIVE) != 0) {
     BROKEN_IF((state & ~(VMM__SLOT_LIVE | VMM__SLOT_ODD | VMM__SLOT_TAGGED)) != 0, "index: a block has no known state");
+    BROKEN_IF(block.arena >= space->arena_count, "index: a block sticks to no arena");
+    BROKEN_IF(vmm__record_arena(record) != block.arena, "index: a block that is not odd sticks to an arena");
+    sum->stuck[block.arena]++;
     sum->blocks++;
     sum->block_bytes += size;
     sum->requested += block.requested;
   } else {
     BROKEN_IF(state != VMM__SLOT_QUICK, "index: a quick block has another state");
+    BROKEN_IF(vmm__record_arena(record) != 0, "index: a quick block sticks to an arena");
     sum->quick++;
     sum->quick_bytes += size;
   }
@@ -53,7 +61,7 @@ static bool check_block(const vmm__space *space, uint32_t id, totals *sum, const
 static bool check_ranges(const vmm__space *space, totals *sum, const char **what) {
   vmm__u64 unit_mask = (1ull << VMM__UNIT_SHIFT) - 1;
   vmm__u64 steps = 0, end = 0;
-  bool was_free = false;
+  unsigned free_before = VMM__ARENAS; /* label of the range before, if it is free */
   uint32_t prev = 0;
 
   for (uint32_t id = vmm__space_record(space, 0)->next; id != 0; prev = id, id = vmm__space_record(space, id)->next) {
@@ -69,13 +77,19 @@ static bool check_ranges(const vmm__space *space, totals *sum, const char **what
               "index: a range out of bounds");
     BROKEN_IF(record->address < end, "index: ranges overlap or are out of order");
     if (vmm__record_is_free(record)) {
-      BROKEN_IF(was_free && record->address == end, "index: two free neighbours");
+      unsigned label = vmm__record_arena(record);
+
+      BROKEN_IF(label >= space->arena_count, "index: a free range is in no arena");
+      BROKEN_IF(label == free_before && record->address == end, "index: two free neighbours");
       sum->ranges++;
       sum->free_bytes += size;
+      sum->label_ranges[label]++;
+      sum->label_bytes[label] += size;
+      free_before = label;
     } else {
       if (!check_block(space, id, sum, what)) return false;
+      free_before = VMM__ARENAS;
     }
-    was_free = vmm__record_is_free(record);
     end = record->address + size;
   }
   BROKEN_IF(vmm__space_record(space, 0)->prev != prev, "index: the last range is not the last");
@@ -83,56 +97,81 @@ static bool check_ranges(const vmm__space *space, totals *sum, const char **what
   return true;
 }
 
-static bool check_bins(const vmm__space *space, const totals *sum, const char **what) {
+static bool check_bins(const vmm__space *space, const vmm__arena *arena, const totals *sum, const char **what) {
   vmm__u64 ranges = 0;
 
   for (unsigned word = 0; word < VMM__BIN_WORDS; word++) {
     for (unsigned bit = 0; bit < VMM__BINS_PER_WORD; bit++) {
       uint32_t prev = 0;
 
-      for (uint32_t id = space->heads[word][bit]; id != 0; prev = id, id = vmm__space_record(space, id)->bin_next) {
+      for (uint32_t id = arena->heads[word][bit]; id != 0; prev = id, id = vmm__space_record(space, id)->bin_next) {
         const vmm__record *record;
         vmm__bin bin;
 
         BROKEN_IF(id >= space->records.used || ranges++ >= sum->ranges, "index: more in the bins than free ranges");
         record = vmm__space_record(space, id);
         BROKEN_IF(!vmm__record_is_free(record), "index: a block is in a bin");
+        BROKEN_IF(!vmm__arena_has(arena, record), "index: a free range is in another arena's bin");
         BROKEN_IF(record->bin_prev != prev, "index: a link of a bin is wrong");
         bin = vmm__bin_of(vmm__record_size(record));
         BROKEN_IF(bin.word != word || bin.bit != bit, "index: a free range is in another size's bin");
       }
     }
   }
-  BROKEN_IF(ranges != sum->ranges, "index: a free range is in no bin");
+  BROKEN_IF(ranges != sum->label_ranges[arena->label], "index: a free range is in no bin");
+  BROKEN_IF(ranges != arena->range_count, "index: an arena's count of ranges is wrong");
+  BROKEN_IF(arena->range_bytes != sum->label_bytes[arena->label], "index: the bytes of an arena are wrong");
   return true;
 }
 
-static bool check_quick_bin(const vmm__space *space, unsigned bin, const char **what) {
+static bool check_quick_bin(const vmm__space *space, const vmm__arena *arena, unsigned bin, const char **what) {
   const vmm__slots *slots = &space->slots;
-  unsigned count = slots->bins[bin].count;
+  unsigned count = arena->kept[bin].count;
 
   BROKEN_IF(count > VMM__QUICK_PER_BIN, "index: too many quick blocks of a size");
-  BROKEN_IF(count != 0 && bin > slots->top, "index: a quick block above the top");
+  BROKEN_IF(count != 0 && bin > arena->top, "index: a quick block above the top");
+  BROKEN_IF(count != 0 && space->ids[arena->id].sticky, "index: a quick block in an arena that is sticky");
   for (unsigned i = 0; i < count; i++) {
     const vmm__slot *slot;
 
-    BROKEN_IF(slots->quick[i][bin] >= slots->count, "index: what is listed is no slot");
-    slot = &slots->lines[slots->quick[i][bin]];
+    BROKEN_IF(arena->quick[i][bin] >= slots->count, "index: what is listed is no slot");
+    slot = &slots->lines[arena->quick[i][bin]];
     BROKEN_IF((slot->key & VMM__SLOT_STATES) != VMM__SLOT_QUICK, "index: what is listed is no quick block");
-    BROKEN_IF(slot->bin_waste != vmm__slot_bin_waste(bin, i), "index: a quick block is listed at another place");
+    BROKEN_IF(slot->bin_waste != vmm__slot_bin_waste(bin, arena->slot_mark | i),
+              "index: a quick block is listed at another place");
   }
   return true;
 }
 
-static bool check_quick(const vmm__space *space, const totals *sum, const char **what) {
-  vmm__u64 listed = 0;
+/* All arenas, whether open or not: one that is not must be empty, or else the sums would miss something. */
+static bool check_arenas(const vmm__space *space, const totals *sum, const char **what) {
+  vmm__u64 listed = 0, can_be_opened = 0;
 
-  for (unsigned bin = 0; bin < VMM__QUICK_BINS; bin++) {
-    if (!check_quick_bin(space, bin, what)) return false;
-    listed += space->slots.bins[bin].count;
+  for (unsigned i = 0; i < space->arena_count; i++) {
+    const vmm__arena *arena = space->labels[i];
+    const vmm__arena_id *id = &space->ids[i];
+
+    BROKEN_IF(arena->label != i || arena->id >= space->arena_count || space->arenas[arena->id] != arena,
+              "index: an arena and its number disagree");
+    if (!check_bits(arena, what) || !check_bins(space, arena, sum, what)) return false;
+    BROKEN_IF(arena->top >= VMM__QUICK_BINS, "index: the top of quick blocks is no bin");
+    for (unsigned bin = 0; bin < VMM__QUICK_BINS; bin++) {
+      if (!check_quick_bin(space, arena, bin, what)) return false;
+      listed += arena->kept[bin].count;
+    }
+    BROKEN_IF(!space->ids[arena->id].open && vmm__space_arena_bytes(space, arena->id) != 0,
+              "index: an arena that is not open holds something");
+    BROKEN_IF(i != VMM__ARENA_IDLE && sum->stuck[i] != id->stuck, "index: the count of blocks that stick is wrong");
+    BROKEN_IF(id->sticky && !id->open, "index: an arena that is not open is sticky");
+    can_be_opened += !id->open && id->stuck == 0;
   }
   BROKEN_IF(listed != sum->quick, "index: a quick block is not listed");
-  BROKEN_IF(space->slots.top >= VMM__QUICK_BINS, "index: the top of quick blocks is no bin");
+  for (unsigned id = space->free_id; id != 0; id = space->ids[id].next) {
+    BROKEN_IF(id >= space->arena_count || space->ids[id].open || space->ids[id].stuck != 0 || can_be_opened-- == 0,
+              "index: an arena that can be opened is in use");
+    listed++;
+  }
+  BROKEN_IF(can_be_opened != 0 || listed - sum->quick != space->free_ids, "index: an arena was lost");
   return true;
 }
 
@@ -154,12 +193,11 @@ static bool check_slots_and_records(const vmm__space *space, const totals *sum, 
 }
 
 bool vmm__space_check(const vmm__space *space, const char **what) {
-  totals sum = {0, 0, 0, 0, 0, 0, 0};
+  totals sum;
 
-  if (!check_bits(space, what)) return false;
+  memset(&sum, 0, sizeof sum);
   if (space->records.chunk_count != 0) {
-    if (!check_ranges(space, &sum, what) || !check_bins(space, &sum, what)) return false;
-    if (!check_quick(space, &sum, what)) return false;
+    if (!check_ranges(space, &sum, what) || !check_arenas(space, &sum, what)) return false;
     if (!check_slots_and_records(space, &sum, what)) return false;
   }
   BROKEN_IF(sum.blocks != space->block_count || sum.blocks + sum.quick > space->slots.limit,

@@ -26,15 +26,15 @@ static inline vmm__record *vmm__space_record(const vmm__space *space, uint32_t i
 }
 
 /* The next bin that is not empty, at `bin` or above / above it. False if there is none. */
-static inline bool vmm__bin_from(const vmm__space *space, vmm__bin *bin, bool above) {
-  vmm__u64 bits = space->bins[bin->word] & ((UINT64_MAX << bin->bit) << above);
+static inline bool vmm__bin_from(const vmm__arena *arena, vmm__bin *bin, bool above) {
+  vmm__u64 bits = arena->bins[bin->word] & ((UINT64_MAX << bin->bit) << above);
 
   if (bits == 0) {
-    vmm__u64 words = space->words & ((UINT64_MAX << bin->word) << 1);
+    vmm__u64 words = arena->words & ((UINT64_MAX << bin->word) << 1);
 
     if (words == 0) return false;
     bin->word = vmm__lowest_bit(words);
-    bits = space->bins[bin->word];
+    bits = arena->bins[bin->word];
   }
   bin->bit = vmm__lowest_bit(bits);
   return true;
@@ -45,8 +45,9 @@ static inline vmm__u64 vmm__record_end(const vmm__record *record) { return recor
 /* Hangs a free range in the bin of its size: in front if it lies lower than the first, else second. So the first of each
  * bin, which is taken next, tends to be its lowest, and high mappings drain: more than twice as much of a shrinking pool
  * can be trimmed (measured), for one comparison with a record that is touched anyway. */
-static inline void vmm__bin_insert(vmm__space *space, vmm__bin bin, uint32_t id, vmm__record *record) {
-  uint32_t *head = &space->heads[bin.word][bin.bit];
+static inline void vmm__bin_insert(vmm__space *space, vmm__arena *arena, vmm__bin bin, uint32_t id,
+                                   vmm__record *record) {
+  uint32_t *head = &arena->heads[bin.word][bin.bit];
   uint32_t first = *head;
   vmm__record *other = vmm__space_record(space, first);
   bool front = first == 0 || record->address < other->address;
@@ -56,52 +57,79 @@ static inline void vmm__bin_insert(vmm__space *space, vmm__bin bin, uint32_t id,
   record->bin_next = next;
   vmm__space_record(space, next)->bin_prev = id; /* of the sentinel if there is none: nobody reads it */
   *(front ? head : &other->bin_next) = id;
-  space->bins[bin.word] |= 1ull << bin.bit;
-  space->words |= 1ull << bin.word;
+  arena->bins[bin.word] |= 1ull << bin.bit;
+  arena->words |= 1ull << bin.word;
+  arena->range_count++;
 }
 
-static inline void vmm__bin_remove(vmm__space *space, vmm__bin bin, const vmm__record *record) {
+static inline void vmm__bin_remove(vmm__space *space, vmm__arena *arena, vmm__bin bin, const vmm__record *record) {
   uint32_t prev = record->bin_prev, next = record->bin_next;
-  uint32_t *head = &space->heads[bin.word][bin.bit];
+  uint32_t *head = &arena->heads[bin.word][bin.bit];
   uint32_t *link = &vmm__space_record(space, prev)->bin_next;
 
   /* No branches: which case it is cannot be predicted. */
   link = prev != 0 ? link : head;
   vmm__space_record(space, next)->bin_prev = prev;
   *link = next;
-  space->bins[bin.word] &= ~((vmm__u64)(*head == 0) << bin.bit);
-  space->words &= ~((vmm__u64)(space->bins[bin.word] == 0) << bin.word);
+  arena->bins[bin.word] &= ~((vmm__u64)(*head == 0) << bin.bit);
+  arena->words &= ~((vmm__u64)(arena->bins[bin.word] == 0) << bin.word);
+  arena->range_count--;
 }
 
 /* Gives a free range that hangs in a bin another size, and another bin if need be. */
-__attribute__((always_inline)) static inline void vmm__bin_resize(vmm__space *space, uint32_t id, vmm__record *record,
-                                                                  vmm__u64 size) {
+__attribute__((always_inline)) static inline void vmm__bin_resize(vmm__space *space, vmm__arena *arena, uint32_t id,
+                                                                  vmm__record *record, vmm__u64 size) {
   vmm__bin old = vmm__bin_of(vmm__record_size(record));
   vmm__bin new = vmm__bin_of(size);
 
-  record->size_flags = size | VMM__RECORD_FREE;
+  record->size_flags = size | arena->mark;
   if (old.word == new.word && old.bit == new.bit) return;
-  vmm__bin_remove(space, old, record);
-  vmm__bin_insert(space, new, id, record);
+  vmm__bin_remove(space, arena, old, record);
+  vmm__bin_insert(space, arena, new, id, record);
 }
 
-/* Makes a record that is in the list, and in no bin, a free range, one with the free ranges that touch it. space.c */
-void vmm__space_release(vmm__space *space, uint32_t id, vmm__record *record, vmm__u64 size);
+/* The arena of a free range. */
+static inline vmm__arena *vmm__arena_of(const vmm__space *space, const vmm__record *record) {
+  return space->labels[vmm__record_arena(record)];
+}
+
+/* Whether a range is free and in this arena. */
+static inline bool vmm__arena_has(const vmm__arena *arena, const vmm__record *record) {
+  const vmm__u64 what = VMM__RECORD_FREE | ~((1ull << VMM__RECORD_ARENA_SHIFT) - 1);
+
+  return (record->size_flags & what) == arena->mark;
+}
+
+/* Makes a record that is in the list, and in no bin, a free range of an arena, one with those of it that touch it.
+ * space.c */
+void vmm__space_release(vmm__space *space, vmm__arena *arena, uint32_t id, vmm__record *record, vmm__u64 size);
 /* What the block in a slot is. space_query.c */
 void vmm__space_describe(const vmm__space *space, const vmm__slot *slot, vmm__block *out);
 
-void vmm__quick_init(vmm__space *space);
-/* The bounds of quick blocks, for the bytes there are now. quick.c */
-void vmm__quick_reckon(vmm__space *space);
-/* Makes a free range of the smallest quick block that has `size` bytes. False if there is none. quick.c */
-bool vmm__quick_settle_one(vmm__space *space, vmm__u64 size);
-/* Makes free ranges of the largest quick blocks, down to half the size of the first. False if there is none. quick.c */
-bool vmm__quick_settle_largest(vmm__space *space);
-/* Frees a live block without flags, for which there is no room, by keeping it in place of a larger quick block. False:
- * it still lives. Its slot may have moved; the bounds are reckoned in any case. quick.c */
-bool vmm__quick_displace(vmm__space *space, vmm__slot **slot);
+/* An arena that is all zero but for its list gets a label and an id of its own; `first` is label and id 0. arena.c */
+void vmm__arena_enter(vmm__space *space, vmm__arena *arena);
+/* One that a spare brought: its id can be opened. There must be room. arena.c */
+void vmm__arena_adopt(vmm__space *space, vmm__arena *arena);
+/* A block that tells an id lives no more. arena.c */
+void vmm__arena_unstuck(vmm__space *space, unsigned id);
 
-/* The free range that holds [address, address + size), or 0. space_query.c */
+void vmm__quick_init(vmm__arena *arena);
+/* The bounds of quick blocks, for the bytes there are now. quick.c */
+void vmm__quick_reckon(vmm__space *space, vmm__arena *arena);
+/* Makes free ranges of all quick blocks of an arena. quick.c */
+void vmm__quick_settle(vmm__space *space, vmm__arena *arena);
+/* Makes a free range of the smallest quick block that has `size` bytes. False if there is none. quick.c */
+bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size);
+/* Makes free ranges of the largest quick blocks, down to half the size of the first. False if there is none. quick.c */
+bool vmm__quick_settle_largest(vmm__space *space, vmm__arena *arena);
+/* Frees a live block without flags, for which there is no room, by keeping it in place of a larger quick block of its
+ * arena. False: it still lives. Its slot may have moved; the bounds are reckoned in any case. quick.c */
+bool vmm__quick_displace(vmm__space *space, vmm__arena *arena, vmm__slot **slot);
+/* Moves the quick blocks of one arena into another; those it has no room for become ranges there. quick.c */
+void vmm__quick_move(vmm__space *space, vmm__arena *from, vmm__arena *into);
+
+/* The record that begins a wholly free [address, address + size): it holds `address`, and the rest lies in those that
+ * follow, of whatever arenas. 0 if it is not free. space_query.c */
 uint32_t vmm__space_free_holding(const vmm__space *space, vmm__u64 address, vmm__u64 size);
 /* The range with the highest start that is not above `address`, or 0. Any address. space_query.c */
 uint32_t vmm__space_locate(const vmm__space *space, vmm__u64 address);

@@ -71,11 +71,12 @@ void vmm__space_describe(const vmm__space *space, const vmm__slot *slot, vmm__bl
   out->arena = VMM__ARENA_IDLE;
   out->tag = (slot->key & VMM__SLOT_TAGGED) != 0 ? *vmm__record_tag(&space->records, slot->id) : 0;
   if ((slot->key & VMM__SLOT_ODD) == 0) {
-    out->size = space->slots.bins[vmm__slot_bin(slot)].size;
+    out->size = space->first.kept[vmm__slot_bin(slot)].size;
     out->requested = out->size - vmm__slot_waste(slot);
     return;
   }
   record = vmm__space_record(space, slot->id);
+  out->arena = vmm__record_arena(record);
   out->size = vmm__record_size(record);
   out->requested = record->requested;
 }
@@ -118,82 +119,20 @@ bool vmm__space_next_block(vmm__space *space, vmm__u64 address, vmm__block *out)
 }
 
 vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address, unsigned arena_a, unsigned arena_b) {
-  const vmm__record *record;
+  const vmm__arena *a = space->arenas[arena_a], *b = space->arenas[arena_b];
+  vmm__u64 start = address;
   uint32_t id;
 
-  (void)arena_a;
-  (void)arena_b;
-  vmm__space_settle(space);
+  vmm__quick_settle(space, space->arenas[arena_a]);
+  vmm__quick_settle(space, space->arenas[arena_b]);
   id = address == 0 ? 0 : locate_and_remember(space, address - 1);
-  if (id == 0) return 0;
-  record = vmm__space_record(space, id);
-  return vmm__record_is_free(record) && address <= vmm__record_end(record) ? address - record->address : 0;
-}
+  for (; id != 0; id = vmm__space_record(space, id)->prev) {
+    const vmm__record *record = vmm__space_record(space, id);
 
-static bool holds_free(const vmm__record *record, vmm__u64 address, vmm__u64 end) {
-  return vmm__record_is_free(record) && record->address <= address && end <= vmm__record_end(record);
-}
-
-uint32_t vmm__space_free_holding(const vmm__space *space, vmm__u64 address, vmm__u64 size) {
-  vmm__u64 end;
-  vmm__bin bin;
-
-  if (size == 0 || size > vmm__space_free_bytes(space) || !vmm__add(address, size, &end)) return 0;
-  /* At most free / size ranges are that long. If they are many, reading all records in order is quicker. */
-  if (vmm__space_free_bytes(space) / size > space->records.used / 16 + 16) {
-    uint32_t id = vmm__space_locate(space, address);
-
-    return id != 0 && holds_free(vmm__space_record(space, id), address, end) ? id : 0;
+    if ((!vmm__arena_has(a, record) && !vmm__arena_has(b, record)) || vmm__record_end(record) < start) break;
+    start = record->address;
   }
-  bin = vmm__bin_of(size);
-  for (bool above = false; vmm__bin_from(space, &bin, above); above = true) {
-    for (uint32_t id = space->heads[bin.word][bin.bit]; id != 0; id = vmm__space_record(space, id)->bin_next) {
-      if (holds_free(vmm__space_record(space, id), address, end)) return id;
-    }
-  }
-  return 0;
-}
-
-bool vmm__space_arena_of(vmm__space *space, vmm__u64 address, vmm__u64 size, unsigned *arena) {
-  vmm__space_settle(space);
-  if (vmm__space_free_holding(space, address, size) == 0) return false;
-  if (arena != NULL) *arena = VMM__ARENA_IDLE;
-  return true;
-}
-
-bool vmm__space_next_free(vmm__space *space, vmm__space_walk *walk, vmm__u64 size, vmm__u64 *address,
-                          vmm__u64 *length) {
-  if (!walk->started) vmm__space_settle(space);
-  for (;;) {
-    const vmm__record *record;
-
-    if (walk->next == 0) {
-      vmm__bin bin = walk->started ? (vmm__bin){walk->word, walk->bit} : vmm__bin_of(size);
-
-      if (!vmm__bin_from(space, &bin, walk->started)) return false;
-      *walk = (vmm__space_walk){true, bin.word, bin.bit, space->heads[bin.word][bin.bit]};
-    }
-    record = vmm__space_record(space, walk->next);
-    walk->next = record->bin_next;
-    if (vmm__record_size(record) < size) continue; /* in the lowest bin some are shorter */
-    *address = record->address;
-    *length = vmm__record_size(record);
-    return true;
-  }
-}
-
-vmm__u64 vmm__space_largest(vmm__space *space) {
-  vmm__u64 largest = 0;
-  unsigned word, bit;
-
-  vmm__space_settle(space);
-  if (space->words == 0) return 0;
-  word = vmm__highest_bit(space->words);
-  bit = vmm__highest_bit(space->bins[word]);
-  for (uint32_t id = space->heads[word][bit]; id != 0; id = vmm__space_record(space, id)->bin_next) {
-    largest = vmm__max(largest, vmm__record_size(vmm__space_record(space, id)));
-  }
-  return largest;
+  return address - start;
 }
 
 vmm__u64 vmm__space_bytes_in(vmm__space *space, vmm__u64 address, vmm__u64 size) {

@@ -1,4 +1,5 @@
-/* The free space of a pool: beginning, end, and reserving records and hash slots ahead of need. */
+/* The free space of a pool: beginning, end, and reserving records, hash slots and arenas ahead of need. */
+#include <stddef.h>
 #include <string.h>
 
 #include "index/space_inner.h"
@@ -9,20 +10,24 @@
 #define RECORDS_PER_BLOCK 2u     /* with the free range behind it */
 #define RECORDS_BESIDES 64u      /* the sentinel, what ready asks for, and free ranges between holes */
 
+#define TABLE_BITS 22u /* of a hint: log2 of the longest chunk table, and 1 */
+
 #define LINE sizeof(vmm__slot[VMM__SLOTS_PER_LINE])
 
 struct vmm__space_spare {
   vmm__records_spare records;
   void *slots_memory;
   vmm__u64 slot_count;
+  vmm__arena *arenas;
 };
 
 /* Slots and what it takes to begin them at a line. */
 static vmm__u64 slots_bytes(vmm__u64 count) { return count * sizeof(vmm__slot) + LINE; }
 
-/* A hint is: chunks to add in bits 0-23, log2 of the slots to have in 24-31, length of the chunk table in 32-63. */
-static vmm__u64 hint_of(uint32_t chunks, unsigned slots_log2, uint32_t table) {
-  return chunks | ((vmm__u64)slots_log2 << 24) | ((vmm__u64)table << 32);
+/* A hint is: chunks to add in bits 0-23, log2 of the slots to have in 24-31, length of the chunk table in 32-53, arenas to
+ * add in 54-63. */
+static vmm__u64 hint_of(uint32_t chunks, unsigned slots_log2, uint32_t table, unsigned arenas) {
+  return chunks | ((vmm__u64)slots_log2 << 24) | ((vmm__u64)table << 32) | ((vmm__u64)arenas << (32 + TABLE_BITS));
 }
 
 void vmm__space_init(vmm__space *space, const vmm_host_memory *memory, vmm__u64 base) {
@@ -30,11 +35,22 @@ void vmm__space_init(vmm__space *space, const vmm_host_memory *memory, vmm__u64 
   vmm__records_init(&space->records);
   space->memory = *memory;
   space->base = base;
-  vmm__slots_init(&space->slots);
-  vmm__quick_init(space);
+  vmm__slots_init(&space->slots, space->labels);
+  vmm__arena_enter(space, &space->first);
+  space->ids[VMM__ARENA_IDLE].open = true;
+}
+
+static void release_arenas(const vmm_host_memory *memory, vmm__arena *arena) {
+  while (arena != NULL) {
+    vmm__arena *next = arena->next;
+
+    vmm__memory_release(memory, arena, 1, sizeof *arena);
+    arena = next;
+  }
 }
 
 void vmm__space_destroy(vmm__space *space) {
+  release_arenas(&space->memory, space->allocated);
   vmm__records_destroy(&space->records, &space->memory);
   vmm__memory_release(&space->memory, space->slots_memory, slots_bytes(space->slots.count), 1);
   vmm__space_init(space, &space->memory, space->base);
@@ -52,6 +68,13 @@ static void set_block_limit(vmm__space *space) {
   space->block_limit = vmm__min(space->slots.limit, blocks);
 }
 
+/* Arenas that are missing until `arenas` can be opened, or until there are all there can be. */
+static unsigned arenas_needed(const vmm__space *space, unsigned arenas) {
+  unsigned missing = arenas <= space->free_ids ? 0 : arenas - space->free_ids;
+
+  return missing < VMM__ARENAS - space->arena_count ? missing : VMM__ARENAS - space->arena_count;
+}
+
 vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations, unsigned arenas) {
   vmm__u64 operate = vmm__min(vmm__max(operations, 1), 1ull << 40);
   vmm__u64 blocks = space->block_count + operate;
@@ -59,24 +82,36 @@ vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations, unsigned
   vmm__u64 missing = vmm__saturating_sub(total, record_total(space));
   vmm__u64 records = VMM__SPACE_READY_RECORDS + operate * RECORDS_PER_OPERATION;
   uint32_t chunks = vmm__records_needed(&space->records, vmm__max(records, space->records.free_count + missing));
-  unsigned slots_log2 = 0;
+  unsigned slots_log2 = 0, more = arenas_needed(space, arenas);
 
-  (void)arenas;
   if (blocks > space->slots.limit) {
     slots_log2 = FIRST_SLOTS_LOG2;
     while (slots_log2 < MOST_SLOTS_LOG2 && vmm__slots_limit(1ull << slots_log2) < blocks) slots_log2++;
   }
-  if (chunks == 0 && slots_log2 == 0) return 0;
-  return hint_of(chunks, slots_log2, chunks == 0 ? 0 : vmm__records_table_needed(&space->records, chunks));
+  if (chunks == 0 && slots_log2 == 0 && more == 0) return 0;
+  return hint_of(chunks, slots_log2, chunks == 0 ? 0 : vmm__records_table_needed(&space->records, chunks), more);
+}
+
+static bool make_arenas(vmm__space_spare *spare, const vmm_host_memory *memory, unsigned count) {
+  for (; count != 0; count--) {
+    vmm__arena *arena = vmm__memory_allocate_raw(memory, 1, sizeof *arena);
+
+    if (arena == NULL) return false;
+    memset(arena, 0, offsetof(vmm__arena, quick)); /* the list is most of it, and many never use it */
+    arena->next = spare->arenas;
+    spare->arenas = arena;
+  }
+  return true;
 }
 
 vmm__space_spare *vmm__space_spare_make(const vmm_host_memory *memory, vmm__u64 hint) {
   vmm__space_spare *spare = vmm__memory_allocate(memory, 1, sizeof *spare);
-  uint32_t chunks = (uint32_t)(hint & 0xFFFFFF), table = (uint32_t)(hint >> 32);
-  unsigned slots_log2 = (unsigned)(hint >> 24) & 0xFF;
+  uint32_t chunks = (uint32_t)(hint & 0xFFFFFF), table = (uint32_t)(hint >> 32) & ((1u << TABLE_BITS) - 1);
+  unsigned slots_log2 = (unsigned)(hint >> 24) & 0xFF, arenas = (unsigned)(hint >> (32 + TABLE_BITS));
 
   if (spare == NULL) return NULL;
   if (!vmm__records_prepare(&spare->records, memory, chunks, table)) goto fail;
+  if (!make_arenas(spare, memory, arenas)) goto fail;
   if (slots_log2 != 0) {
     spare->slot_count = 1ull << slots_log2;
     spare->slots_memory = vmm__memory_allocate(memory, slots_bytes(spare->slot_count), 1);
@@ -102,11 +137,18 @@ void vmm__space_spare_adopt(vmm__space *space, vmm__space_spare *spare) {
     spare->slot_count = old_count;
     set_block_limit(space);
   }
+  while (spare->arenas != NULL && space->arena_count < VMM__ARENAS) {
+    vmm__arena *arena = spare->arenas;
+
+    spare->arenas = arena->next;
+    vmm__arena_adopt(space, arena);
+  }
 }
 
 void vmm__space_spare_release(const vmm_host_memory *memory, vmm__space_spare *spare) {
   if (spare == NULL) return;
   vmm__records_release(&spare->records, memory);
+  release_arenas(memory, spare->arenas);
   vmm__memory_release(memory, spare->slots_memory, slots_bytes(spare->slot_count), 1);
   vmm__memory_release(memory, spare, 1, sizeof *spare);
 }

@@ -31,7 +31,7 @@ static vmm__u64 detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want) {
   vmm__u64 committed = pool->space.total_bytes + pool->held_bytes; /* what is pending is as good as gone */
   vmm__u64 spare = vmm__saturating_sub(committed, keep), bytes = 0;
   vmm__u64 frees = pool->ordered_frees == pool->fenced_frees ? 0 : pool->ordered_frees;
-  vmm__idle_walk walk = {{false, 0, 0, 0}, 0, 0};
+  vmm__idle_walk walk = {{0, 0, 0, 0}, 0, 0};
   const vmm__mapping *idle;
   batch chosen;
   size_t i;

@@ -108,7 +108,7 @@ vmm_status vmm_pool_get_mappings(vmm_pool *pool, vmm_mapping_info *array, size_t
 }
 
 static vmm__u64 trimmable(vmm_pool *pool) {
-  vmm__idle_walk walk = {{false, 0, 0, 0}, 0, 0};
+  vmm__idle_walk walk = {{0, 0, 0, 0}, 0, 0};
   const vmm__mapping *mapping;
   vmm__u64 bytes = pool->pending_bytes;
 

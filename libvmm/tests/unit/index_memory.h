@@ -47,12 +47,14 @@ static inline void index_memory_init(index_memory *memory) {
   memory->table.data = memory;
 }
 
-/* What a pool does: reserves for `operations` more. The flag is down while memory is made. False: no host memory. */
-static inline bool index_memory_reserve(index_memory *memory, vmm__space *space, vmm__u64 operations) {
+/* What a pool does: reserves for `operations` more, and `arenas`. The flag is down while memory is made. False: no host
+ * memory. */
+static inline bool index_memory_reserve_arenas(index_memory *memory, vmm__space *space, vmm__u64 operations,
+                                               unsigned arenas) {
   vmm__u64 hint;
   bool locked = memory->locked;
 
-  while ((hint = vmm__space_short(space, operations, 0)) != 0) {
+  while ((hint = vmm__space_short(space, operations, arenas)) != 0) {
     vmm__space_spare *spare;
 
     memory->locked = false;
@@ -66,6 +68,9 @@ static inline bool index_memory_reserve(index_memory *memory, vmm__space *space,
     memory->locked = locked;
   }
   return true;
+}
+static inline bool index_memory_reserve(index_memory *memory, vmm__space *space, vmm__u64 operations) {
+  return index_memory_reserve_arenas(memory, space, operations, 0);
 }
 
 static inline vmm__u64 index_random(vmm__u64 *state) {

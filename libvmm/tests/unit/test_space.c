@@ -30,7 +30,7 @@ static void finish(void) {
 static vmm__u64 take(vmm__u64 size) { return vmm__space_alloc(&space, VMM__ARENA_IDLE, size, UNIT, size, 0); }
 
 TEST(space_that_is_empty_answers_every_question) {
-  vmm__space_walk walk = {false, 0, 0, 0};
+  vmm__space_walk walk = {0, 0, 0, 0};
   vmm__u64 address, length;
   const char *what = "";
   vmm__block block;

@@ -1,4 +1,5 @@
-/* The free space of a pool against a model that is too simple to be wrong: one number per unit of address space. */
+/* The free space of a pool against a model that is too simple to be wrong: two numbers per unit of address space, what it
+ * is and which arena it is in. */
 #include "check.h"
 #include "index/quick.h"
 #include "index_memory.h"
@@ -9,15 +10,19 @@
 #define MAPPING 64u /* units */
 #define UNMAPPED 0u
 #define FREE 1u /* above: number of the block */
+#define ANY VMM__ARENA_MIXED
+#define ARENAS 8u /* ids the model knows; no more are open at once */
 
 typedef struct model {
   index_memory memory;
   vmm__space space;
   vmm__mappings table;
   uint32_t at[UNITS];
+  unsigned arena[UNITS]; /* of what is free */
+  bool open[ARENAS], sticky[ARENAS];
   vmm__block blocks[UNITS + 2]; /* by number; size 0: none */
   vmm__u64 random;
-  long done[10]; /* how often each operation did something */
+  long done[16]; /* how often each operation did something */
 } model;
 
 static model m;
@@ -31,41 +36,51 @@ static uint32_t any_length(void) {
   return 1 + (uint32_t)any(most);
 }
 
-static bool model_fits(uint32_t start, uint32_t length, bool within) {
+/* An arena that is open; often the idle one. */
+static unsigned any_arena(void) {
+  unsigned id = (unsigned)any(2 * ARENAS);
+
+  return id < ARENAS && m.open[id] ? id : VMM__ARENA_IDLE;
+}
+
+static bool is_free(uint32_t i, unsigned arena) { return m.at[i] == FREE && (arena == ANY || m.arena[i] == arena); }
+
+static bool model_fits(uint32_t start, uint32_t length, bool within, unsigned arena) {
   if (start + length > UNITS) return false;
   if (within && start / MAPPING != (start + length - 1) / MAPPING) return false;
   for (uint32_t i = start; i < start + length; i++) {
-    if (m.at[i] != FREE) return false;
+    if (!is_free(i, arena)) return false;
   }
   return true;
 }
 
-static bool model_has_room(uint32_t length, vmm__u64 alignment, bool within) {
+static bool model_has_room(uint32_t length, vmm__u64 alignment, bool within, unsigned arena) {
   uint32_t run = 0;
 
   if (alignment == UNIT && !within) {
     for (uint32_t i = 0; i < UNITS; i++) {
-      run = m.at[i] == FREE ? run + 1 : 0;
+      run = is_free(i, arena) ? run + 1 : 0;
       if (run >= length) return true;
     }
     return false;
   }
   for (uint32_t i = 0; i < UNITS; i++) {
-    if ((BASE + i * UNIT) % alignment == 0 && model_fits(i, length, within)) return true;
+    if ((BASE + i * UNIT) % alignment == 0 && model_fits(i, length, within, arena)) return true;
   }
   return false;
 }
 
 /* As a pool does it: a quick block if there is one. */
-static vmm__u64 alloc_as_pool(vmm__u64 size, vmm__u64 requested) {
-  vmm__u64 address = vmm__quick_alloc(&m.space, VMM__ARENA_IDLE, size / UNIT, requested);
+static vmm__u64 alloc_as_pool(unsigned arena, vmm__u64 size, vmm__u64 requested) {
+  vmm__u64 address = vmm__quick_alloc(&m.space, arena, size / UNIT, requested);
 
   if (address != 0) m.done[8]++;
-  return address != 0 ? address : vmm__space_alloc(&m.space, VMM__ARENA_IDLE, size, UNIT, requested, 0);
+  return address != 0 ? address : vmm__space_alloc(&m.space, arena, size, UNIT, requested, 0);
 }
 
 /* A block may hold a little more than was asked for, but for one that must lie within a mapping or be aligned. */
 static void note_block(vmm__u64 address, const vmm__block *asked, vmm__u64 alignment, bool within, uint32_t number) {
+  unsigned arena = asked->arena;
   uint32_t start, length;
   vmm__block block;
 
@@ -76,11 +91,12 @@ static void note_block(vmm__u64 address, const vmm__block *asked, vmm__u64 align
   CHECK_EQ(block.address, address);
   CHECK_EQ(block.requested, asked->requested);
   CHECK_EQ(block.tag, asked->tag);
+  CHECK_EQ(block.arena, m.sticky[arena] ? arena : VMM__ARENA_IDLE);
   if (within || alignment != UNIT) CHECK_EQ(block.size, asked->size);
   CHECK(block.size >= asked->size && block.size <= asked->size + asked->size / 32);
   start = (uint32_t)((address - BASE) / UNIT);
   length = (uint32_t)(block.size / UNIT);
-  CHECK(model_fits(start, length, within));
+  CHECK(model_fits(start, length, within, arena));
   for (uint32_t i = start; i < start + length; i++) m.at[i] = number;
   m.blocks[number] = block;
 }
@@ -88,41 +104,43 @@ static void note_block(vmm__u64 address, const vmm__block *asked, vmm__u64 align
 static void try_alloc(bool within) {
   uint32_t length = any_length(), number = 2;
   vmm__u64 alignment = any(4) == 0 || within ? UNIT << any(10) : UNIT;
-  vmm__block asked = {0, length * UNIT, length * UNIT - any(UNIT), any(3) == 0 ? index_random(&m.random) : 0, 0};
+  unsigned arena = any_arena();
+  vmm__block asked = {0, length * UNIT, length * UNIT - any(UNIT), any(3) == 0 ? index_random(&m.random) : 0, arena};
   vmm__u64 address;
 
   while (m.blocks[number].size != 0) number++;
   if (within)
-    address =
-        vmm__space_alloc_within(&m.space, VMM__ARENA_IDLE, asked.size, alignment, asked.requested, asked.tag, &m.table);
-  else if (alignment == UNIT && asked.tag == 0) address = alloc_as_pool(asked.size, asked.requested);
-  else address = vmm__space_alloc(&m.space, VMM__ARENA_IDLE, asked.size, alignment, asked.requested, asked.tag);
+    address = vmm__space_alloc_within(&m.space, arena, asked.size, alignment, asked.requested, asked.tag, &m.table);
+  else if (alignment == UNIT && asked.tag == 0) address = alloc_as_pool(arena, asked.size, asked.requested);
+  else address = vmm__space_alloc(&m.space, arena, asked.size, alignment, asked.requested, asked.tag);
   if (address == 0) {
-    CHECK(!model_has_room(length, alignment, within));
+    CHECK(!model_has_room(length, alignment, within, arena));
     return;
   }
   CHECK_CALL(note_block(address, &asked, alignment, within, number));
   m.done[within ? 1 : 0]++;
 }
 
-static void free_block(vmm__block *expected) {
+static void free_block(const vmm__block *expected, unsigned arena) {
   vmm__block out;
 
-  if (any(5) != 0 && vmm__quick_free(&m.space, expected->address, VMM__ARENA_IDLE)) {
+  if (any(5) != 0 && vmm__quick_free(&m.space, expected->address, arena)) {
     m.done[9]++;
   } else {
-    CHECK(vmm__space_free(&m.space, expected->address, VMM__ARENA_IDLE, &out));
+    CHECK(vmm__space_free(&m.space, expected->address, arena, &out));
     CHECK_EQ(out.address, expected->address);
     CHECK_EQ(out.size, expected->size);
     CHECK_EQ(out.requested, expected->requested);
     CHECK_EQ(out.tag, expected->tag);
+    CHECK_EQ(out.arena, expected->arena);
   }
-  CHECK(!vmm__quick_free(&m.space, expected->address, VMM__ARENA_IDLE));
-  CHECK(!vmm__space_free(&m.space, expected->address, VMM__ARENA_IDLE, &out));
+  CHECK(!vmm__quick_free(&m.space, expected->address, arena));
+  CHECK(!vmm__space_free(&m.space, expected->address, arena, &out));
 }
 
 static void try_free(void) {
   uint32_t i = (uint32_t)any(UNITS), number = m.at[i];
+  unsigned arena = any_arena(), stuck;
   vmm__u64 address = BASE + i * UNIT + (any(8) == 0 ? any(UNIT) : 0);
 
   if (any(4) != 0) { /* else hits the start of a block only by chance */
@@ -135,9 +153,14 @@ static void try_free(void) {
     CHECK(!vmm__space_free(&m.space, address, VMM__ARENA_IDLE, NULL));
     return;
   }
-  CHECK_CALL(free_block(&m.blocks[number]));
+  CHECK_CALL(free_block(&m.blocks[number], arena));
+  stuck = m.blocks[number].arena;
+  if (stuck != VMM__ARENA_IDLE) m.done[15]++;
+  if (stuck != VMM__ARENA_IDLE && m.sticky[stuck]) arena = stuck;
   for (i = 0; i < UNITS; i++) {
-    if (m.at[i] == number) m.at[i] = FREE;
+    if (m.at[i] != number) continue;
+    m.at[i] = FREE;
+    m.arena[i] = arena;
   }
   m.blocks[number].size = 0;
   m.done[2]++;
@@ -145,38 +168,106 @@ static void try_free(void) {
 
 /* A mapping that is not there is published. */
 static void try_add(void) {
+  unsigned arena = any_arena();
   uint32_t start = (uint32_t)any(UNITS / MAPPING) * MAPPING;
 
   for (uint32_t i = start; i < start + MAPPING; i++) {
     if (m.at[i] != UNMAPPED) return;
   }
-  vmm__space_add(&m.space, VMM__ARENA_IDLE, BASE + start * UNIT, MAPPING * UNIT);
-  for (uint32_t i = start; i < start + MAPPING; i++) m.at[i] = FREE;
+  vmm__space_add(&m.space, arena, BASE + start * UNIT, MAPPING * UNIT);
+  for (uint32_t i = start; i < start + MAPPING; i++) {
+    m.at[i] = FREE;
+    m.arena[i] = arena;
+  }
   m.done[3]++;
+}
+
+/* The arena a free range is in. */
+static unsigned model_arena(uint32_t start, uint32_t length) {
+  for (uint32_t i = start; i < start + length; i++) {
+    if (m.arena[i] != m.arena[start]) return VMM__ARENA_MIXED;
+  }
+  return m.arena[start];
 }
 
 /* Any range is asked for; a part of a mapping is put back at once, as after a growth that failed. */
 static void try_take(bool whole) {
   uint32_t length = whole ? MAPPING : any_length();
   uint32_t start = whole ? (uint32_t)any(UNITS / MAPPING) * MAPPING : (uint32_t)any(UNITS - length + 1);
-  bool fits = model_fits(start, length, false);
+  bool fits = model_fits(start, length, false, ANY);
   vmm__u64 before = m.space.total_bytes;
+  unsigned arena = 0;
 
-  CHECK_EQ(vmm__space_take(&m.space, BASE + start * UNIT, length * UNIT, NULL), fits);
+  CHECK_EQ(vmm__space_take(&m.space, BASE + start * UNIT, length * UNIT, &arena), fits);
   CHECK_EQ(m.space.total_bytes, fits ? before - length * UNIT : before);
   if (!fits) return;
+  CHECK_EQ(arena, model_arena(start, length));
+  m.done[10] += arena == VMM__ARENA_MIXED;
   if (whole) {
     for (uint32_t i = start; i < start + length; i++) m.at[i] = UNMAPPED;
     m.done[4]++;
   } else {
-    vmm__space_add(&m.space, VMM__ARENA_IDLE, BASE + start * UNIT, length * UNIT);
+    arena = any_arena();
+    vmm__space_add(&m.space, arena, BASE + start * UNIT, length * UNIT);
+    for (uint32_t i = start; i < start + length; i++) m.arena[i] = arena;
     m.done[5]++;
+  }
+}
+
+/* What is free, and in which arena. */
+static void ask_arenas(uint32_t start, uint32_t length) {
+  bool fits = model_fits(start, length, false, ANY);
+  unsigned a = any_arena(), b = any_arena(), arena = 0;
+  vmm__u64 before = 0;
+
+  for (uint32_t i = start; i > 0 && (is_free(i - 1, a) || is_free(i - 1, b)); i--) before++;
+  CHECK_EQ(vmm__space_free_before(&m.space, BASE + start * UNIT, a, b), before * UNIT);
+  CHECK_EQ(vmm__space_arena_of(&m.space, BASE + start * UNIT, length * UNIT, &arena), fits);
+  if (fits) CHECK_EQ(arena, model_arena(start, length));
+}
+
+/* Opens an arena, or does something to one: merges it, closes it, makes blocks stick to it. */
+static void try_arena(void) {
+  unsigned id = (unsigned)any(ARENAS), into;
+
+  if (!m.open[id] && any(2) == 0) {
+    CHECK(index_memory_reserve_arenas(&m.memory, &m.space, 1, 1));
+    id = vmm__space_arena_open(&m.space);
+    CHECK(id != VMM__ARENA_IDLE);
+    for (uint32_t i = 2; i < UNITS + 2; i++) CHECK(m.blocks[i].size == 0 || m.blocks[i].arena != id);
+    if (id >= ARENAS) { /* more than the model follows: all the others are taken, or blocks stick to them */
+      CHECK_EQ(vmm__space_arena_bytes(&m.space, id), 0);
+      vmm__space_arena_close(&m.space, id);
+      return;
+    }
+    CHECK(!m.open[id]);
+    m.open[id] = true;
+    m.done[11]++;
+    return;
+  }
+  if (!m.open[id]) return;
+  into = any_arena();
+  if (any(3) != 0) {
+    vmm__space_arena_merge(&m.space, id, into);
+    for (uint32_t i = 0; i < UNITS; i++) {
+      if (is_free(i, id)) m.arena[i] = into;
+    }
+    m.done[12]++;
+    if (id == VMM__ARENA_IDLE || id == into || any(2) == 0) return;
+    vmm__space_arena_close(&m.space, id);
+    m.open[id] = m.sticky[id] = false;
+    m.done[13]++;
+  } else if (id != VMM__ARENA_IDLE) {
+    if (m.sticky[id]) vmm__space_arena_unstick(&m.space, id);
+    else vmm__space_arena_stick(&m.space, id);
+    m.sticky[id] = !m.sticky[id];
+    m.done[14]++;
   }
 }
 
 static void ask(void) {
   uint32_t start = (uint32_t)any(UNITS), length = any_length(), i, number;
-  vmm__u64 address = BASE + start * UNIT + any(UNIT), blocks = 0, before = 0;
+  vmm__u64 address = BASE + start * UNIT + any(UNIT), blocks = 0;
   vmm__block block;
 
   if (start + length > UNITS) length = UNITS - start;
@@ -190,10 +281,7 @@ static void ask(void) {
   }
   for (i = start; i < start + length; i++) blocks += m.at[i] >= 2;
   CHECK_EQ(vmm__space_bytes_in(&m.space, BASE + start * UNIT, length * UNIT), blocks * UNIT);
-  for (i = start; i > 0 && m.at[i - 1] == FREE; i--) before++;
-  if (any(8) == 0)
-    CHECK_EQ(vmm__space_free_before(&m.space, BASE + start * UNIT, VMM__ARENA_IDLE, VMM__ARENA_IDLE),
-             before * UNIT); /* settles */
+  if (any(8) == 0) CHECK_CALL(ask_arenas(start, any(2) == 0 ? length : 1 + (uint32_t)any(length))); /* settles */
   /* The next block. */
   for (i = start; i < UNITS && (m.at[i] < 2 || m.blocks[m.at[i]].address < BASE + start * UNIT); i++) continue;
   CHECK_EQ(vmm__space_next_block(&m.space, BASE + start * UNIT, &block), i < UNITS);
@@ -203,7 +291,7 @@ static void ask(void) {
 
 /* The walk gives each run of free units of at least `least` once: they add up, and each is one. */
 static void walk_free(vmm__u64 least) {
-  vmm__space_walk walk = {false, 0, 0, 0};
+  vmm__space_walk walk = {0, 0, 0, 0};
   vmm__u64 address, length, units = 0, run = 0, expected = 0;
 
   for (uint32_t i = 0; i <= UNITS; i++) {
@@ -226,6 +314,16 @@ static void walk_free(vmm__u64 least) {
   CHECK_EQ(units, expected);
 }
 
+static void compare_arenas(void) {
+  for (unsigned id = 0; id < ARENAS; id++) {
+    vmm__u64 units = 0;
+
+    if (!m.open[id]) continue;
+    for (uint32_t i = 0; i < UNITS; i++) units += is_free(i, id);
+    CHECK_EQ(vmm__space_arena_bytes(&m.space, id), units * UNIT);
+  }
+}
+
 static void compare(void) {
   vmm__u64 free_units = 0, run = 0, longest = 0, block_bytes = 0, requested = 0, count = 0;
   const char *what = "";
@@ -246,6 +344,7 @@ static void compare(void) {
   CHECK_EQ(m.space.requested_bytes, requested);
   CHECK_EQ(m.space.block_count, count);
   CHECK_EQ(m.memory.locked_calls, 0);
+  CHECK_CALL(compare_arenas());
   if (any(16) == 0) { /* these settle */
     CHECK_EQ(vmm__space_largest(&m.space), longest * UNIT);
     CHECK_CALL(walk_free(1 + any(2 * MAPPING)));
@@ -263,6 +362,7 @@ static void step(vmm__u64 fill) {
   else if (what < 88) CHECK_CALL(try_add());
   else if (what < 90) CHECK_CALL(try_take(true));
   else if (what < 93) CHECK_CALL(try_take(false));
+  else if (what < 95) CHECK_CALL(try_arena());
   else CHECK_CALL(ask());
 }
 
@@ -272,6 +372,7 @@ static void run_model(vmm__u64 seed, int steps) {
 
   memset(&m, 0, sizeof m);
   m.random = seed;
+  m.open[VMM__ARENA_IDLE] = true;
   index_memory_init(&m.memory);
   vmm__space_init(&m.space, &m.memory.table, BASE);
   /* The table has all mappings, whether published or not: a piece must lie within one. */
@@ -288,7 +389,7 @@ static void run_model(vmm__u64 seed, int steps) {
     if (i % 16 == 0) CHECK_CALL(compare());
   }
   CHECK_CALL(compare());
-  for (int i = 0; i < 10; i++) CHECK(m.done[i] > 20);
+  for (int i = 0; i < 16; i++) CHECK(m.done[i] > 20);
   m.memory.locked = false;
   vmm__space_destroy(&m.space);
   vmm__mappings_destroy(&m.table, &m.memory.table);
@@ -298,83 +399,5 @@ static void run_model(vmm__u64 seed, int steps) {
 TEST(space_agrees_with_the_model_seed_1) { CHECK_CALL(run_model(1, 60000)); }
 TEST(space_agrees_with_the_model_seed_2) { CHECK_CALL(run_model(2, 60000)); }
 TEST(space_agrees_with_the_model_seed_3) { CHECK_CALL(run_model(3, 60000)); }
-
-/* A check that passes whatever is wrong would make the tests above worthless: break something, and it must say so. */
-#define DAMAGE(lvalue, value)                  \
-  do {                                         \
-    __typeof__(lvalue) was = (lvalue);         \
-    const char *told = NULL;                   \
-    (lvalue) = (value);                        \
-    CHECK(!vmm__space_check(&m.space, &told)); \
-    CHECK(told != NULL && told[0] != 0);       \
-    (lvalue) = was;                            \
-    CHECK(vmm__space_check(&m.space, &told));  \
-  } while (0)
-
-static void damage_slots(void) {
-  for (vmm__u64 i = 0; i < m.space.slots.count; i++) {
-    vmm__slot *slot = &m.space.slots.lines[i];
-
-    if (slot->key == 0) continue;
-    DAMAGE(slot->key, 0);
-    DAMAGE(slot->key, slot->key ^ VMM__SLOT_LIVE ^ VMM__SLOT_QUICK);
-    DAMAGE(slot->key, slot->key | 8);
-    DAMAGE(slot->id, slot->id + 1);
-    if ((slot->key & VMM__SLOT_ODD) == 0) DAMAGE(slot->bin_waste, slot->bin_waste + 1);
-    if ((slot->key & VMM__SLOT_ODD) == 0) DAMAGE(slot->bin_waste, slot->bin_waste + (1u << VMM__SLOT_WASTE_BITS));
-  }
-}
-
-TEST(space_check_notices_damage) {
-  vmm__u64 address[12];
-  const char *what = NULL;
-
-  memset(&m, 0, sizeof m);
-  index_memory_init(&m.memory);
-  vmm__space_init(&m.space, &m.memory.table, BASE);
-  CHECK(index_memory_reserve(&m.memory, &m.space, 10));
-  vmm__space_add(&m.space, VMM__ARENA_IDLE, BASE, 1024 * UNIT);
-  for (int i = 0; i < 12; i++) address[i] = vmm__space_alloc(&m.space, VMM__ARENA_IDLE, 4 * UNIT, UNIT, 1000, 0);
-  CHECK(vmm__space_alloc(&m.space, VMM__ARENA_IDLE, 4 * UNIT, UNIT, 1000, 7) != 0);
-  CHECK(vmm__space_alloc(&m.space, VMM__ARENA_IDLE, 4 * UNIT, UNIT, 5000000, 0) != 0);
-  CHECK(vmm__space_free(&m.space, address[2], VMM__ARENA_IDLE, NULL));
-  for (int i = 6; i < 9; i++) CHECK(vmm__quick_free(&m.space, address[i], VMM__ARENA_IDLE));
-  CHECK(vmm__space_check(&m.space, &what));
-
-  for (uint32_t id = 1; id < m.space.records.used; id++) {
-    vmm__record *record = vmm__record_at(&m.space.records, id);
-
-    if (record->size_flags == 0) continue;
-    if (!vmm__record_is_free(record)) DAMAGE(record->address, record->address + UNIT);
-    DAMAGE(record->size_flags, record->size_flags + UNIT);
-    DAMAGE(record->size_flags, record->size_flags ^ VMM__RECORD_FREE);
-    DAMAGE(record->prev, record->prev + 1);
-    DAMAGE(record->next, record->next == 1 ? 2 : 1);
-    if (record->requested == 5000000) DAMAGE(record->requested, record->requested + 1);
-    if (vmm__record_is_free(record)) DAMAGE(record->bin_prev, record->bin_prev + 1);
-  }
-  DAMAGE(m.space.block_bytes, m.space.block_bytes - 1);
-  DAMAGE(m.space.block_count, m.space.block_count + 1);
-  DAMAGE(m.space.requested_bytes, 0);
-  DAMAGE(m.space.total_bytes, m.space.total_bytes + UNIT);
-  DAMAGE(m.space.words, m.space.words | 1ull << 40);
-  DAMAGE(m.space.words, 0);
-  DAMAGE(m.space.bins[0], 0);
-  DAMAGE(m.space.records.free_count, m.space.records.free_count - 1);
-  DAMAGE(m.space.records.used, m.space.records.used + 1);
-  DAMAGE(m.space.whole_bytes, m.space.whole_bytes + UNIT);
-  DAMAGE(m.space.slots.used, m.space.slots.used + 1);
-  DAMAGE(m.space.slots.top, 3);
-  DAMAGE(m.space.slots.top, VMM__QUICK_BINS);
-  DAMAGE(m.space.slots.bins[4].count, 2);
-  DAMAGE(m.space.slots.bins[4].count, 4);
-  DAMAGE(m.space.slots.bins[4].count, VMM__QUICK_PER_BIN + 1);
-  DAMAGE(m.space.slots.bins[4].size, 5 * (uint32_t)UNIT);
-  DAMAGE(m.space.slots.quick[0][4], m.space.slots.quick[1][4]);
-  DAMAGE(m.space.slots.quick[0][4], (uint32_t)m.space.slots.count);
-  CHECK_CALL(damage_slots());
-  vmm__space_destroy(&m.space);
-  CHECK_EQ(m.memory.out, 0);
-}
 
 RUN_TESTS()
