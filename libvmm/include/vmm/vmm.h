@@ -306,6 +306,15 @@ typedef enum vmm_verify {
   VMM_VERIFY_DATA = 1    /* that, and a word per granule written and read back on the library's own stream */
 } vmm_verify;
 
+/* When the event is recorded that tells when what a stream has freed is idle. */
+typedef enum vmm_events {
+  VMM_EVENTS_LAZY = 0, /* when somebody else wants the memory. A stream that was named to a pool must stay alive until
+                          vmm_device_forget_stream */
+  VMM_EVENTS_EAGER =
+      1 /* in every free. The stream's handle is not touched after the call, and a later stream of the same
+                          handle value is told apart; each alloc and free then makes driver calls */
+} vmm_events;
+
 typedef struct vmm_pool_options {
   size_t struct_size;
   unsigned long long reservation; /* address space; 0: 4 x device memory, halved when refused down to
@@ -321,6 +330,8 @@ typedef struct vmm_pool_options {
                         capture is announced in which that stream takes part, or any if it is the legacy stream */
   const int *peers;  /* ordinals of devices that get read/write access, besides the owner */
   size_t peer_count;
+  int events;      /* vmm_events */
+  int prefer_wait; /* 1: a stream is made to wait for what others have freed rather than the pool grows */
 } vmm_pool_options;
 
 /* As vmm_device_options_init. */
@@ -359,7 +370,8 @@ VMM_API vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsig
 typedef enum vmm_request_flags {
   VMM_REQUEST_ONE_MAPPING = 1, /* the block lies within one mapping (for libraries that register one handle) */
   VMM_REQUEST_SCRUB = 2,       /* filled with zero bytes on the home stream before it is given */
-  VMM_REQUEST_NO_GROWTH = 4    /* answered OUT_OF_DEVICE_MEMORY rather than growing the pool */
+  VMM_REQUEST_NO_GROWTH = 4,   /* answered OUT_OF_DEVICE_MEMORY rather than growing the pool */
+  VMM_REQUEST_ON_STREAM = 8    /* ordered on `stream`, as vmm_pool_alloc_async; a scrub is queued there too */
 } vmm_request_flags;
 
 typedef struct vmm_request {
@@ -370,6 +382,7 @@ typedef struct vmm_request {
   unsigned long long deadline_ns; /* for this call; 0: the device's */
   unsigned int flags;             /* vmm_request_flags */
   unsigned int reserved;          /* zero */
+  void *stream;                   /* with VMM_REQUEST_ON_STREAM */
 } vmm_request;
 
 /* As vmm_device_options_init. */
@@ -387,6 +400,26 @@ VMM_API vmm_status vmm_pool_free(vmm_pool *pool, unsigned long long address, vmm
 
 /* The same, and the caller vouches that no queued or running work uses the block. */
 VMM_API vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address, vmm_error *error);
+
+/* vmm_pool_alloc, ordered on `stream` (of the device's context; 0 or 1: the legacy stream, 2: the per-thread one): work
+ * queued there afterwards may use the block. What the stream itself freed is used first, then what is idle, then what others
+ * freed and the driver says is done, then what a trim has not unmapped yet; then the pool grows, and only then is the
+ * stream made to wait for others (options->prefer_wait: before it grows). What fits makes no driver call with lazy events.
+ * The first allocation on a stream registers it (vmm_device_register_stream), if events are lazy.
+ * Status as vmm_pool_alloc. May call the driver. */
+VMM_API vmm_status vmm_pool_alloc_async(vmm_pool *pool, unsigned long long size, void *stream,
+                                        unsigned long long *address, vmm_error *error);
+
+/* Frees a block when the work queued on `stream` so far is done: allocations on that stream may have it at once. The block
+ * may come from any stream or order; all its other work must be done, or the stream be made to wait for it. Allocates
+ * nothing and never fails for a live block: where no event can be recorded, or the stream was never named to the pool by
+ * an allocation, the block waits for all work of the context (counted: stats.limbo_count, fence_failures).
+ * Status: INVALID_ARGUMENT (NULL pool), UNKNOWN_ADDRESS, FORKED. No driver call with lazy events. */
+VMM_API vmm_status vmm_pool_free_async(vmm_pool *pool, unsigned long long address, void *stream, vmm_error *error);
+
+/* The same for a block that several streams use: it is free when the work queued on all of them is done. */
+VMM_API vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void *const *streams, size_t count,
+                                       vmm_error *error);
 
 /* Commits at least `size` bytes more, contiguous, ahead of need. *grown: bytes committed (may be NULL). Status as
  * vmm_pool_alloc. All or nothing. May call the driver. */
@@ -498,6 +531,15 @@ typedef struct vmm_pool_stats {
   unsigned long long
       pending_bytes; /* given up by trims, not yet unmapped; part of the committed, idle and trimmable ones */
   unsigned long long revived_bytes; /* total of those that were wanted again before that: no driver call was needed */
+  unsigned long long stream_count;  /* streams that have used the pool, other than the home stream */
+  unsigned long long
+      ordered_bytes;             /* free, but still behind the work of streams; 0 while one stream has the pool alone */
+  unsigned long long seal_count; /* total of events recorded behind what a stream had freed */
+  unsigned long long wait_count; /* total of times a stream was made to wait for another */
+  unsigned long long
+      limbo_count; /* total of blocks freed behind a context-wide fence: used by several streams, or on one
+                                        that the pool does not know */
+  unsigned long long fence_failures; /* total of seals that could not be recorded: a context-wide fence stands in */
 } vmm_pool_stats;
 
 /* Fills *stats up to stats->struct_size. Status: INVALID_ARGUMENT, VERSION, FORKED. No driver call; does not wait for a

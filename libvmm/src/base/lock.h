@@ -10,10 +10,11 @@
 typedef enum vmm__rank {
   VMM__RANK_REGISTRY = 1,  /* the list of open devices; held across the driver calls of open and close */
   VMM__RANK_STRUCTURE = 2, /* one per device: whoever edits address ranges; held across driver calls, with a deadline */
-  VMM__RANK_POOL = 3,   /* one per pool: index, mapping table, counters; never across a driver call, malloc, callback */
-  VMM__RANK_DEVICE = 4, /* one per device: streams, captures, handle counters, list of pools; as POOL */
-  VMM__RANK_EVENTS = 5, /* one per device: the event ring */
-  VMM__RANK_DRIVER = 6  /* inside drivers: simulator, fault rules, recorder */
+  VMM__RANK_GATHER = 3,    /* one per pool: whoever proves freed memory idle; across event calls, with a deadline */
+  VMM__RANK_POOL = 4,   /* one per pool: index, mapping table, counters; never across a driver call, malloc, callback */
+  VMM__RANK_DEVICE = 5, /* one per device: streams, captures, handle counters, list of pools; as POOL */
+  VMM__RANK_EVENTS = 6, /* one per device: the event ring */
+  VMM__RANK_DRIVER = 7  /* inside drivers: simulator, fault rules, recorder */
 } vmm__rank;
 
 /* One word, taken with an atomic exchange and let go with a plain store. Who finds it taken spins for a few hundred ns,

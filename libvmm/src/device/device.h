@@ -11,6 +11,7 @@
 #include "vmm/vmm.h"
 
 typedef struct vmm__handle vmm__handle;
+struct vmm__work;
 
 /* Per driver operation. */
 typedef struct vmm__call_counter {
@@ -36,6 +37,8 @@ typedef struct vmm__client {
   unsigned pins; /* lookups that look at the owner now */
   /* An owner that nobody can name any more: true if it is ended; tries until `deadline`. */
   bool (*end_abandoned)(struct vmm__client *client, vmm__u64 deadline);
+  /* A stream is forgotten: what waits for its work records the last fence now. Under the structure lock. */
+  void (*forget_stream)(struct vmm__client *client, struct vmm__work *work, const void *stream);
 } vmm__client;
 
 typedef struct vmm__device_counters {

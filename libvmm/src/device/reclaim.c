@@ -63,10 +63,14 @@ static bool memory_is_short(vmm_status status) {
   return status == VMM_ERROR_OUT_OF_DEVICE_MEMORY || status == VMM_ERROR_MAPPING_LIMIT || status == VMM_ERROR_NOT_READY;
 }
 
+bool vmm__memory_is_short(vmm_status status) {
+  return memory_is_short(status) || status == VMM_ERROR_LIMIT || status == VMM_ERROR_OUT_OF_ADDRESS_SPACE;
+}
+
 bool vmm__reclaim(vmm__work *work, vmm__ladder *ladder, vmm__u64 need, vmm__give_back own_idle, void *owner) {
   vmm_status status = work->status;
 
-  if (!memory_is_short(status) && status != VMM_ERROR_LIMIT && status != VMM_ERROR_OUT_OF_ADDRESS_SPACE) return false;
+  if (!vmm__memory_is_short(status)) return false;
   if (status == VMM_ERROR_NOT_READY && work->attempts_left <= 0) return false;
   if (vmm__work_time_left(work) == 0 || vmm__device_lost(work->device)) return false;
   while (ladder->rung < RUNG_END) {

@@ -21,4 +21,7 @@ bool vmm__ladder_ended(const vmm__ladder *ladder);
 /* Whether the calling thread is inside a pressure callback: then nothing may grow. */
 bool vmm__in_pressure(void);
 
+/* Whether a growth that ended so may succeed once something is given back. */
+bool vmm__memory_is_short(vmm_status status);
+
 #endif

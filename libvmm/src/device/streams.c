@@ -136,42 +136,44 @@ static vmm_status start(vmm__work *work, vmm_device *device, const char *functio
 
 /* ---- public ---- */
 
-vmm_status vmm_device_register_stream(vmm_device *device, void *stream, vmm_error *error) {
-  vmm__work work;
+vmm_status vmm__stream_register(vmm__work *work, void *stream) {
+  vmm_device *device = work->device;
   vmm__stream *entry;
   bool fresh = false;
   void *event = NULL;
-  vmm_status status = start(&work, device, "vmm_device_register_stream", error);
-
-  if (device == NULL || status == VMM_ERROR_FORKED) return status;
-  if (stream == (void *)(size_t)PER_THREAD_STREAM)
-    (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT,
-                         "the per-thread default stream is another stream in every thread; register a real one");
-  if (work.status != VMM_OK || vmm__work_lock(&work) != VMM_OK) return vmm__work_finish(&work, error);
 
   vmm__lock_acquire(&device->lock);
   entry = find(device, stream);
   vmm__lock_release(&device->lock);
   if (entry == NULL) {
     entry = vmm__memory_allocate(&device->memory, 1, sizeof *entry);
-    if (entry == NULL) {
-      (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
-      return vmm__work_finish(&work, error);
-    }
+    if (entry == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
     entry->stream = stream;
     fresh = true;
   }
-  if (entry->event == NULL) CU_CHECK(&work, 0, 0, event_create, (device, &event, 2 /* no timing */));
+  if (entry->event == NULL) CU_CHECK(work, 0, 0, event_create, (device, &event, 2 /* no timing */));
   if (fresh) insert(device, entry);
   vmm__lock_acquire(&device->lock);
   if (event != NULL) entry->event = event;
   if (!entry->known) count_streams(device, 1, 0);
   entry->known = true;
   vmm__lock_release(&device->lock);
-  return vmm__work_finish(&work, error);
+  return VMM_OK;
 
 undo:
   if (fresh) vmm__memory_release(&device->memory, entry, 1, sizeof *entry);
+  return work->status;
+}
+
+vmm_status vmm_device_register_stream(vmm_device *device, void *stream, vmm_error *error) {
+  vmm__work work;
+  vmm_status status = start(&work, device, "vmm_device_register_stream", error);
+
+  if (device == NULL || status == VMM_ERROR_FORKED) return status;
+  if (stream == (void *)(size_t)PER_THREAD_STREAM)
+    (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT,
+                         "the per-thread default stream is another stream in every thread; register a real one");
+  if (work.status == VMM_OK && vmm__work_lock(&work) == VMM_OK) (void)vmm__stream_register(&work, stream);
   return vmm__work_finish(&work, error);
 }
 
@@ -192,6 +194,17 @@ static bool record_last(vmm__work *work, vmm__stream *entry) {
   if (CU_UNDO(work, event_record, (device, entry->event, entry->stream)) == VMM_CODE_SUCCESS) return true;
   if (vmm__device_lost(device) || !device->info.context_fence || vmm__captures_announced(device)) return false;
   return CU_UNDO(work, ctx_record_event, (device, device->context, entry->event)) == VMM_CODE_SUCCESS;
+}
+
+/* Clients come and go under the structure lock, or are new and know no stream yet. */
+static void tell_clients(vmm__work *work, const void *stream) {
+  vmm_device *device = work->device;
+  vmm__client *client;
+
+  vmm__lock_acquire(&device->lock);
+  client = device->clients;
+  vmm__lock_release(&device->lock);
+  for (; client != NULL; client = client->next) client->forget_stream(client, work, stream);
 }
 
 vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error *error) {
@@ -216,6 +229,7 @@ vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error 
     (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream takes part in an announced capture");
     return vmm__work_finish(&work, error);
   }
+  tell_clients(&work, stream);
   recorded = record_last(&work, entry);
   vmm__lock_acquire(&device->lock);
   entry->known = false;

@@ -25,6 +25,9 @@ vmm_status vmm__fence_record(vmm__work *work, void *event, void *home_stream);
 /* Polls an event until it is done: VMM_OK, TIMEOUT or what the query answered (recorded in the work). */
 vmm_status vmm__fence_wait(vmm__work *work, void *event);
 
+/* Makes a stream known, as vmm_device_register_stream does. Needs the structure lock and the context. */
+vmm_status vmm__stream_register(vmm__work *work, void *stream);
+
 bool vmm__captures_announced(vmm_device *device);
 
 /* Records an event on a stream of the caller's, unless that could touch an announced capture: the stream is captured, or

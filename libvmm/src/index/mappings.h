@@ -9,9 +9,10 @@ typedef struct vmm__mapping {
   vmm__u64 address;
   vmm__u64 size;
   vmm__u64 generation;
-  void *handle;   /* whatever the caller keeps for it */
-  int state;      /* the caller's */
-  vmm__u64 frees; /* the caller's */
+  void *handle; /* whatever the caller keeps for it */
+  int state;    /* these three are the caller's */
+  unsigned arena;
+  vmm__u64 frees;
 } vmm__mapping;
 
 typedef struct vmm__mappings {

@@ -31,29 +31,35 @@ static bool ready(const vmm_pool *pool) {
   return vmm__space_ready(&pool->space) && pool->space.records.free_count >= VMM__SPACE_READY_RECORDS + pool->promised;
 }
 
+static vmm__u64 cut(vmm_pool *pool, unsigned arena, const vmm__pool_request *request) {
+  if ((request->flags & VMM_REQUEST_ONE_MAPPING) != 0)
+    return vmm__space_alloc_within(&pool->space, arena, request->size, request->alignment, request->requested,
+                                   request->tag, &pool->region.mappings);
+  return vmm__space_alloc(&pool->space, arena, request->size, request->alignment, request->requested, request->tag);
+}
+
 vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
   vmm__space *space = &pool->space;
   vmm__u64 address;
 
-  if (pool->closing) return 0;
+  if (pool->closing || request->stream == NULL) return 0;
   if (!ready(pool)) {
     vmm__space_settle(space); /* quick blocks never make the pool ask for host memory */
     if (!ready(pool)) return 0;
   }
-  if ((request->flags & VMM_REQUEST_ONE_MAPPING) != 0)
-    address = vmm__space_alloc_within(space, VMM__ARENA_IDLE, request->size, request->alignment, request->requested,
-                                      request->tag, &pool->region.mappings);
-  else
-    address =
-        vmm__space_alloc(space, VMM__ARENA_IDLE, request->size, request->alignment, request->requested, request->tag);
+  if (pool->alone != NULL && pool->alone != request->stream) vmm__pool_share(pool);
+  address = cut(pool, request->stream->open, request);
+  if (address == 0 && request->stream->open != VMM__ARENA_IDLE) address = cut(pool, VMM__ARENA_IDLE, request);
   if (address != 0) count_alloc(pool, request->size);
   return address;
 }
 
-vmm__u64 vmm__pool_place_or_revive(vmm_pool *pool, const vmm__pool_request *request) {
-  vmm__u64 address = vmm__pool_place(pool, request);
+vmm__u64 vmm__pool_revive(vmm_pool *pool, const vmm__pool_request *request) {
+  vmm__u64 address = 0;
 
-  if (address == 0 && vmm__pending_revive(pool, request)) address = vmm__pool_place(pool, request);
+  vmm__lock_acquire(&pool->lock);
+  if (vmm__pending_revive(pool, request)) address = vmm__pool_place(pool, request);
+  vmm__lock_release(&pool->lock);
   return address;
 }
 
@@ -73,6 +79,26 @@ static vmm__u64 size_of_block(vmm_pool *pool, vmm__u64 address) {
   return block.size;
 }
 
+/* The order of preference: what the stream freed itself and what is idle, what others freed and can be proven idle by now,
+ * what a trim has not unmapped yet, growth, waiting for others. */
+static vmm__u64 find_or_grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  bool may_grow = (request->flags & VMM_REQUEST_NO_GROWTH) == 0;
+  vmm__u64 placed = vmm__pool_place_with_records(pool, work, request);
+
+  if (placed == 0 && work->status == VMM_OK) placed = vmm__pool_gather(pool, work, request);
+  if (placed == 0 && work->status == VMM_OK) placed = vmm__pool_revive(pool, request);
+  if (placed == 0 && work->status == VMM_OK && (pool->prefer_wait || !may_grow))
+    placed = vmm__pool_wait_for_streams(pool, work, request);
+  if (placed != 0 || work->status != VMM_OK) return placed;
+  if (may_grow) {
+    (void)vmm__pool_grow_for(pool, work, request, &placed);
+  } else {
+    work->size = request->size;
+    (void)vmm__work_fail(work, VMM_ERROR_OUT_OF_DEVICE_MEMORY, "nothing idle fits, and the request forbids growth");
+  }
+  return placed;
+}
+
 /* What did not fit, or must be scrubbed. */
 static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 placed, unsigned long long *address,
                        const char *function, vmm_error *error) {
@@ -80,19 +106,11 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
 
   vmm__work_start(&work, pool->device, function, request->deadline_ns);
   if (placed == 0 && vmm__device_lost(pool->device)) (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
-  else if (placed == 0) placed = vmm__pool_place_with_records(pool, &work, request);
-  if (work.status != VMM_OK) {
-    placed = 0;
-  } else if (placed == 0 && (request->flags & VMM_REQUEST_NO_GROWTH) != 0) {
-    work.size = request->size;
-    (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_DEVICE_MEMORY, "nothing idle fits, and the request forbids growth");
-  } else if (placed == 0) {
-    (void)vmm__pool_grow_for(pool, &work, request, &placed);
-  }
+  else if (placed == 0) placed = find_or_grow(pool, &work, request);
   if (work.status == VMM_OK && ((request->flags & VMM_REQUEST_SCRUB) != 0 || pool->scrub) &&
-      vmm__pool_scrub(pool, &work, placed, size_of_block(pool, placed)) != VMM_OK) {
+      vmm__pool_scrub(pool, &work, request->handle, placed, size_of_block(pool, placed)) != VMM_OK) {
     vmm__lock_acquire(&pool->lock);
-    (void)vmm__space_free(&pool->space, placed, VMM__ARENA_IDLE, NULL);
+    (void)vmm__space_free(&pool->space, placed, request->stream->open, NULL);
     pool->counters.alloc_count--;
     pool->counters.alloc_bytes -= request->size;
     vmm__lock_release(&pool->lock);
@@ -103,8 +121,8 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
   return vmm__work_finish(&work, error);
 }
 
-static vmm_status alloc(vmm_pool *pool, const vmm__pool_request *request, unsigned long long *address,
-                        const char *function, vmm_error *error) {
+vmm_status vmm__pool_alloc(vmm_pool *pool, const vmm__pool_request *request, unsigned long long *address,
+                           const char *function, vmm_error *error) {
   vmm__u64 placed = 0;
 
   if (!vmm__device_lost(pool->device)) { /* the slow path says so */
@@ -129,7 +147,14 @@ static vmm_status too_large(const char *function, vmm_error *error) {
 /* All of vmm_pool_alloc that its first try does not do. `placed`: what that found, or 0. */
 static __attribute__((noinline)) vmm_status alloc_rest(vmm_pool *pool, vmm__u64 requested, vmm__u64 placed,
                                                        unsigned long long *address, vmm_error *error) {
-  vmm__pool_request request = {0, requested, VMM__BLOCK_UNIT, 0, 0, 0};
+  vmm__pool_request request = {0,
+                               requested,
+                               VMM__BLOCK_UNIT,
+                               0,
+                               0,
+                               0,
+                               pool == NULL ? NULL : pool->home_stream,
+                               pool == NULL ? NULL : &pool->home};
   vmm_status status;
 
   if (address != NULL) *address = 0;
@@ -137,7 +162,7 @@ static __attribute__((noinline)) vmm_status alloc_rest(vmm_pool *pool, vmm__u64 
   if (status != VMM_OK) return status;
   if (!round_size(requested, &request.size)) return too_large("vmm_pool_alloc", error);
   if (placed != 0) return slow(pool, &request, placed, address, "vmm_pool_alloc", error);
-  return alloc(pool, &request, address, "vmm_pool_alloc", error);
+  return vmm__pool_alloc(pool, &request, address, "vmm_pool_alloc", error);
 }
 
 /* The first try: a quick block serves. Most calls end here, so nothing is prepared for the others. */
@@ -149,7 +174,7 @@ vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long
   if (!vmm__forked() && pool != NULL && address != NULL && units - 1 < VMM__QUICK_LARGEST_UNITS &&
       !vmm__device_lost(pool->device)) {
     vmm__lock_acquire(&pool->lock);
-    if (__builtin_expect(!pool->closing, 1)) placed = vmm__quick_alloc(&pool->space, VMM__ARENA_IDLE, units, size);
+    if (__builtin_expect(!pool->closing, 1)) placed = vmm__quick_alloc(&pool->space, pool->home.open, units, size);
     if (__builtin_expect(placed != 0, 1)) count_alloc(pool, units * VMM__BLOCK_UNIT);
     vmm__lock_release(&pool->lock);
     if (__builtin_expect(placed != 0 && !pool->scrub, 1)) {
@@ -166,7 +191,8 @@ vmm_status vmm_request_init(vmm_request *request, size_t size) {
 
 vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigned long long *address,
                                vmm_error *error) {
-  const unsigned known_flags = VMM_REQUEST_ONE_MAPPING | VMM_REQUEST_SCRUB | VMM_REQUEST_NO_GROWTH;
+  const unsigned known_flags =
+      VMM_REQUEST_ONE_MAPPING | VMM_REQUEST_SCRUB | VMM_REQUEST_NO_GROWTH | VMM_REQUEST_ON_STREAM;
   vmm__pool_request request;
   vmm_request known;
   vmm_status status;
@@ -175,7 +201,7 @@ vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigne
   status = vmm__pool_refuse(pool, address, "vmm_pool_alloc_with", error);
   if (status != VMM_OK) return status;
   if (given == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_alloc_with: request is NULL");
-  status = vmm__options_read(&known, sizeof known, sizeof known, given, "vmm_request", error);
+  status = vmm__options_read(&known, sizeof known, offsetof(vmm_request, stream), given, "vmm_request", error);
   if (status != VMM_OK) return status;
   request.requested = known.size;
   request.tag = known.tag;
@@ -190,7 +216,20 @@ vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigne
     return vmm__fail(error, VMM_ERROR_VERSION, "vmm_request sets a field this version of the library does not know");
   if ((known.flags & ~known_flags) != 0)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_alloc_with: unknown flag");
-  return alloc(pool, &request, address, "vmm_pool_alloc_with", error);
+  if ((known.flags & VMM_REQUEST_ON_STREAM) == 0 && known.stream != NULL)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
+                     "vmm_pool_alloc_with: a stream is given, but not the flag VMM_REQUEST_ON_STREAM");
+  request.handle = (known.flags & VMM_REQUEST_ON_STREAM) != 0 ? known.stream : pool->home_stream;
+  return vmm__pool_alloc_on(pool, &request, address, "vmm_pool_alloc_with", error);
+}
+
+vmm_status vmm__pool_not_a_block(vmm__u64 address, const char *function, vmm_error *error) {
+  vmm_status status =
+      vmm__fail_in(error, VMM_ERROR_UNKNOWN_ADDRESS, function,
+                   "not the start of a live block of this pool: freed before, an inner address, or another pool's");
+
+  if (error != NULL) error->address = address;
+  return status;
 }
 
 /* All of a free that its first try does not do. */
@@ -201,15 +240,11 @@ static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 a
 
   if (status != VMM_OK) return status;
   vmm__lock_acquire(&pool->lock);
-  found = vmm__space_free(&pool->space, address, VMM__ARENA_IDLE, NULL);
+  found = vmm__space_free(&pool->space, address, ordered ? pool->home.open : VMM__ARENA_IDLE, NULL);
   if (found) count_free(pool, ordered);
   vmm__lock_release(&pool->lock);
   if (found) return VMM_OK;
-  status =
-      vmm__fail_in(error, VMM_ERROR_UNKNOWN_ADDRESS, function,
-                   "not the start of a live block of this pool: freed before, an inner address, or another pool's");
-  if (error != NULL) error->address = address;
-  return status;
+  return vmm__pool_not_a_block(address, function, error);
 }
 
 /* Both orders of free that there are now are the same to the index: reuse on the home stream needs no fence, and a block
@@ -220,7 +255,7 @@ static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) 
   if (vmm__forked() || pool == NULL) return false;
   vmm__slots_prefetch(&pool->space.slots, address); /* on its way while the lock is taken */
   vmm__lock_acquire(&pool->lock);
-  found = vmm__quick_free(&pool->space, address, VMM__ARENA_IDLE);
+  found = vmm__quick_free(&pool->space, address, ordered ? pool->home.open : VMM__ARENA_IDLE);
   if (__builtin_expect(found, 1)) count_free(pool, ordered);
   vmm__lock_release(&pool->lock);
   return __builtin_expect(found, 1);
@@ -234,17 +269,17 @@ vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address, vmm_er
   return free_quickly(pool, address, false) ? VMM_OK : free_rest(pool, address, false, "vmm_pool_free_idle", error);
 }
 
-static vmm_status fill(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size) {
-  CU_CHECK(work, address, size, memset_d8_async, (pool->device, address, 0, (size_t)size, pool->home_stream));
+static vmm_status fill(vmm__work *work, void *stream, vmm__u64 address, vmm__u64 size) {
+  CU_CHECK(work, address, size, memset_d8_async, (work->device, address, 0, (size_t)size, stream));
 undo:
   return work->status;
 }
 
-vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 address, vmm__u64 size) {
   vmm__work_unlock(work);
   if (vmm__work_enter(work) != VMM_OK) return work->status;
-  if (vmm__stream_use(work, pool->home_stream) == VMM_OK) {
-    (void)fill(pool, work, address, size);
+  if (vmm__stream_use(work, stream) == VMM_OK) {
+    (void)fill(work, stream, address, size);
     vmm__stream_unuse(pool->device);
     /* Whatever it answered the fill may be queued, and a caller who vouches for a block vouches for their own work only. */
     vmm__lock_acquire(&pool->lock);

@@ -99,6 +99,7 @@ vmm_status vmm_pool_check(vmm_pool *pool, vmm_error *error) {
   }
   vmm__lock_acquire(&pool->lock);
   what = check(pool);
+  if (what == NULL) what = vmm__pool_streams_check(pool);
   if (what == NULL) what = check_device(pool);
   vmm__lock_release(&pool->lock);
   vmm__lock_release(&pool->device->structure);

@@ -28,6 +28,10 @@ static vmm_status check_options(vmm_pool_options *options, vmm_error *error) {
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.verify is unknown");
   if (options->scrub != 0 && options->scrub != 1)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.scrub is neither 0 nor 1");
+  if (options->events != VMM_EVENTS_LAZY && options->events != VMM_EVENTS_EAGER)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.events is unknown");
+  if (options->prefer_wait != 0 && options->prefer_wait != 1)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.prefer_wait is neither 0 nor 1");
   if (options->home_stream == (void *)(size_t)2)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
                      "vmm_pool_options.home_stream is the per-thread default stream: another stream in every thread, "
@@ -86,6 +90,7 @@ void vmm__pool_release(vmm_pool *pool) {
   vmm_device *device = pool->device;
 
   vmm__space_destroy(&pool->space);
+  vmm__lock_destroy(&pool->gather);
   vmm__lock_destroy(&pool->lock);
   vmm__memory_release(&device->memory, pool, 1, sizeof *pool);
 }
@@ -98,12 +103,18 @@ static vmm_pool *new_pool(vmm_device *device, const vmm_pool_options *options) {
   pool->limit = options->limit;
   pool->home_stream = options->home_stream;
   pool->scrub = options->scrub != 0;
+  pool->eager = options->events == VMM_EVENTS_EAGER;
+  pool->prefer_wait = options->prefer_wait != 0;
   pool->mapping_min = options->mapping_min;
   pool->mapping_max = options->mapping_max;
   vmm__space_init(&pool->space, &device->memory, 0);
-  if (vmm__lock_init(&pool->lock, VMM__RANK_POOL)) return pool;
+  if (vmm__lock_init(&pool->lock, VMM__RANK_POOL) && vmm__lock_init(&pool->gather, VMM__RANK_GATHER)) return pool;
   vmm__memory_release(&device->memory, pool, 1, sizeof *pool);
   return NULL;
+}
+
+static void forget_stream(vmm__client *client, vmm__work *work, const void *stream) {
+  vmm__pool_forget_stream(client->owner, work, stream);
 }
 
 static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options *options, int *raw_peers) {
@@ -125,8 +136,10 @@ static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options
   pool->client.base = pool->region.base;
   pool->client.size = pool->region.size;
   pool->client.owner = pool;
+  pool->client.forget_stream = forget_stream;
   vmm__device_add_client(device, &pool->client);
-  if (options->initial == 0 || vmm__pool_grow_ahead(pool, work, options->initial, &grown) == VMM_OK) {
+  if (vmm__pool_streams_open(pool, work) == VMM_OK &&
+      (options->initial == 0 || vmm__pool_grow_ahead(pool, work, options->initial, &grown) == VMM_OK)) {
     vmm__pool_count_work(pool, work);
     *out = pool;
     return VMM_OK;

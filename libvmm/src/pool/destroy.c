@@ -89,6 +89,7 @@ static void end_struct(vmm_pool *pool, vmm__work *work) {
   int failures = work->undo_failures;
 
   (void)CU_UNDO(work, event_destroy, (device, pool->fence));
+  vmm__pool_streams_close(pool, work);
   if (work->undo_failures != failures && !vmm__device_lost(device))
     (void)vmm__work_fail(work, VMM_ERROR_PARTIAL, "the pool is gone, but the driver kept its event");
   vmm__device_remove_client(device, &pool->client);

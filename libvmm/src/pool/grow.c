@@ -6,7 +6,7 @@
 #include "pool/pool.h"
 
 enum {
-  ADDS = 2,      /* of one growth: the tail back, or the tail with the new range */
+  ADDS = 3,      /* of one growth: the tail back, or what the block takes, with the tail, and the rest */
   OPERATIONS = 4 /* of the index besides */
 };
 
@@ -44,7 +44,7 @@ vmm__u64 vmm__pool_place_with_records(vmm_pool *pool, vmm__work *work, const vmm
   vmm__lock_release(&pool->lock);
   if (short_of_them && vmm__pool_promise(pool, work, 0) != VMM_OK) return 0;
   vmm__lock_acquire(&pool->lock);
-  placed = vmm__pool_place_or_revive(pool, request);
+  placed = vmm__pool_place(pool, request);
   vmm__lock_release(&pool->lock);
   return placed;
 }
@@ -58,11 +58,25 @@ void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work) {
   vmm__lock_release(&pool->lock);
 }
 
-/* What the plan relies on leaves the index until the end, so that nobody else is given it. */
-static void hold_tail(vmm_pool *pool, const vmm__plan *plan) {
+/* What the plan relies on leaves the index until the end, so that nobody else is given it. If any of it is the stream's own,
+ * all of it is from then on. */
+static void hold_tail(vmm_pool *pool, vmm__plan *plan, const vmm__pool_request *request) {
+  unsigned arena = VMM__ARENA_IDLE;
+
+  plan->arena = VMM__ARENA_IDLE;
   if (plan->tail == 0) return;
-  (void)vmm__space_take(&pool->space, plan->address - plan->tail, plan->tail, NULL);
+  (void)vmm__space_take(&pool->space, plan->address - plan->tail, plan->tail, &arena);
+  if (arena != VMM__ARENA_IDLE) plan->arena = request->stream->open;
   pool->held_bytes += plan->tail;
+}
+
+/* New memory is idle, but for what has to be one with a tail that is not: the block. */
+static void add_grown(vmm_pool *pool, const vmm__plan *plan) {
+  vmm__u64 start = plan->address - plan->tail, own = plan->arena == VMM__ARENA_IDLE ? 0 : plan->tail + plan->need;
+
+  if (own != 0) vmm__space_add(&pool->space, plan->arena, start, own);
+  if (own != plan->tail + plan->size)
+    vmm__space_add(&pool->space, VMM__ARENA_IDLE, start + own, plan->tail + plan->size - own);
 }
 
 /* The last moment that counts: nothing in here can fail. */
@@ -72,7 +86,7 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
 
   vmm__lock_acquire(&pool->lock);
   vmm__region_publish(&pool->region, commit);
-  vmm__space_add(&pool->space, VMM__ARENA_IDLE, plan->address - plan->tail, plan->tail + plan->size);
+  add_grown(pool, plan);
   pool->held_bytes -= plan->tail;
   counters->growth_count++;
   counters->growth_bytes += plan->size;
@@ -85,7 +99,7 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
 
 static void give_tail_back(vmm_pool *pool, const vmm__plan *plan) {
   vmm__lock_acquire(&pool->lock);
-  if (plan->tail != 0) vmm__space_add(&pool->space, VMM__ARENA_IDLE, plan->address - plan->tail, plan->tail);
+  if (plan->tail != 0) vmm__space_add(&pool->space, plan->arena, plan->address - plan->tail, plan->tail);
   pool->held_bytes -= plan->tail;
   vmm__pool_fulfil(pool, ADDS);
   pool->counters.growth_failures++;
@@ -120,9 +134,9 @@ static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_req
 
   if (vmm__pool_promise(pool, work, ADDS) != VMM_OK) return work->status;
   vmm__lock_acquire(&pool->lock);
-  *placed = request != NULL ? vmm__pool_place_or_revive(pool, request) : 0;
+  *placed = request != NULL ? vmm__pool_place(pool, request) : 0;
   planned = *placed == 0 && vmm__plan_make(pool, work, request, ahead, &plan) == VMM_OK;
-  if (planned) hold_tail(pool, &plan);
+  if (planned) hold_tail(pool, &plan, request);
   else vmm__pool_fulfil(pool, ADDS);
   vmm__lock_release(&pool->lock);
   if (!planned) return work->status;
@@ -159,17 +173,30 @@ static vmm__u64 trim_own(void *owner, vmm__work *work, vmm__u64 need) {
   return done;
 }
 
-/* What earlier trims left and nothing uses any more goes first. Its failures are not the growth's. */
-static void finish_pending(vmm_pool *pool, vmm__work *work) {
-  vmm__work finish = *work;
+/* What earlier trims left: taken back if it serves, else unmapped as far as nothing uses it any more. Its failures are not
+ * the growth's. */
+static vmm__u64 settle_pending(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  vmm__work own = *work;
+  vmm__u64 placed = 0;
 
-  if (vmm__pending_bytes(pool) == 0) return;
-  work->gave_back += vmm__pending_finish(pool, &finish, UINT64_MAX);
-  work->attempts_left = finish.attempts_left;
-  work->round_left = finish.round_left;
-  work->retries = finish.retries;
-  work->not_ready = finish.not_ready;
-  work->quiesces = finish.quiesces;
+  if (vmm__pending_bytes(pool) == 0) return 0;
+  if (vmm__pending_look(pool, &own) == VMM_OK && request != NULL) placed = vmm__pool_revive(pool, request);
+  if (placed == 0) work->gave_back += vmm__pending_finish(pool, &own, UINT64_MAX);
+  work->attempts_left = own.attempts_left;
+  work->round_left = own.round_left;
+  work->retries = own.retries;
+  work->not_ready = own.not_ready;
+  work->quiesces = own.quiesces;
+  return placed;
+}
+
+/* Growth failed for want of memory: rather than that, the stream waits for others. */
+static bool wait_instead(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 *placed) {
+  if (request == NULL || !vmm__memory_is_short(work->status)) return false;
+  *placed = vmm__pool_wait_for_streams(pool, work, request);
+  if (*placed == 0) return false;
+  work->status = VMM_OK;
+  return true;
 }
 
 static bool is_closing(vmm_pool *pool) {
@@ -216,14 +243,14 @@ static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   for (;;) {
     if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
     if (vmm__work_lock(work) == VMM_OK) {
-      finish_pending(pool, work);
+      *placed = settle_pending(pool, work, request);
       if (is_closing(pool)) (void)vmm__work_fail(work, VMM_ERROR_BUSY, "the pool is being destroyed");
-      else (void)grow_once(pool, work, request, ahead, placed, grown);
+      else if (*placed == 0) (void)grow_once(pool, work, request, ahead, placed, grown);
     }
     vmm__work_unlock(work);
     /* Grown, but other threads used up the records meanwhile: once more from the index. */
     if (work->status == VMM_OK && request != NULL && *placed == 0) continue;
-    if (work->status == VMM_OK) return VMM_OK;
+    if (work->status == VMM_OK || wait_instead(pool, work, request, placed)) return VMM_OK;
     if (!vmm__reclaim(work, &ladder, need, trim_own, pool)) return work->status;
     vmm__work_next_round(work, vmm__ladder_ended(&ladder));
   }

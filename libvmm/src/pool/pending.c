@@ -30,7 +30,6 @@ static void choose(batch *chosen, const vmm__mapping *mapping) {
 static vmm__u64 detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want) {
   vmm__u64 committed = pool->space.total_bytes + pool->held_bytes; /* what is pending is as good as gone */
   vmm__u64 spare = vmm__saturating_sub(committed, keep), bytes = 0;
-  vmm__u64 frees = pool->ordered_frees == pool->fenced_frees ? 0 : pool->ordered_frees;
   vmm__idle_walk walk = {{0, 0, 0, 0}, 0, 0};
   const vmm__mapping *idle;
   batch chosen;
@@ -41,11 +40,13 @@ static vmm__u64 detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want) {
     if (idle->size <= spare) choose(&chosen, idle);
   for (i = 0; i < chosen.count && bytes < want; i++) {
     vmm__mapping *mapping;
+    unsigned arena;
 
-    if (chosen.size[i] > spare || !vmm__space_take(&pool->space, chosen.address[i], chosen.size[i], NULL)) continue;
+    if (chosen.size[i] > spare || !vmm__space_take(&pool->space, chosen.address[i], chosen.size[i], &arena)) continue;
     mapping = vmm__mappings_find(&pool->region.mappings, chosen.address[i]);
     mapping->state = VMM__MAPPING_DETACHED;
-    mapping->frees = frees;
+    mapping->frees = arena == VMM__ARENA_IDLE && pool->alone == NULL ? 0 : pool->ordered_frees;
+    mapping->arena = arena;
     pool->pending_bytes += mapping->size;
     pool->pending_count++;
     pool->promised += ADDS_PER_MAPPING;
@@ -83,11 +84,21 @@ static void leave(vmm_pool *pool, vmm__u64 size) {
   vmm__pool_fulfil(pool, ADDS_PER_MAPPING);
 }
 
+/* Whether no queued work uses a pending mapping any more. Pool lock. */
+static bool is_done(const vmm_pool *pool, const vmm__mapping *mapping) { return mapping->frees <= pool->fenced_frees; }
+
+/* Whether a stream may have it back as it is: its own work alone may still use it. Pool lock. */
+static bool is_own(const vmm_pool *pool, const vmm__mapping *mapping) {
+  return pool->alone != NULL && mapping->arena == VMM__ARENA_IDLE;
+}
+
 /* Back into the index. Pool lock. */
 static void attach(vmm_pool *pool, vmm__mapping *mapping) {
+  unsigned arena = is_done(pool, mapping) || is_own(pool, mapping) ? VMM__ARENA_IDLE : pool->limbo.open;
+
   mapping->state = VMM_MAPPING_LIVE;
   leave(pool, mapping->size);
-  vmm__space_add(&pool->space, VMM__ARENA_IDLE, mapping->address, mapping->size);
+  vmm__space_add(&pool->space, arena, mapping->address, mapping->size);
 }
 
 /* ---- the fence ---- */
@@ -114,6 +125,10 @@ vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work) {
   needed = pool->fence_frees == 0 && awaited(pool) != 0;
   frees = pool->ordered_frees;
   vmm__lock_release(&pool->lock);
+  if (needed && pool->alone == NULL && vmm__captures_announced(pool->device))
+    return vmm__work_fail(
+        work, VMM_ERROR_CAPTURE,
+        "a context-wide fence cannot be had while a capture is announced, and several streams use the pool");
   if (!needed || vmm__fence_record(work, pool->fence, pool->home_stream) != VMM_OK) return work->status;
   vmm__lock_acquire(&pool->lock);
   pool->fence_frees = frees;
@@ -121,8 +136,7 @@ vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work) {
   return VMM_OK;
 }
 
-/* Asks once whether the fence has passed. */
-static vmm_status look(vmm_pool *pool, vmm__work *work) {
+vmm_status vmm__pending_look(vmm_pool *pool, vmm__work *work) {
   bool outstanding;
   int code;
 
@@ -164,7 +178,7 @@ static bool next_done(vmm_pool *pool, const vmm__work *work, size_t *i, vmm__map
     vmm__mapping *mapping = vmm__mappings_at(&pool->region.mappings, *i);
 
     if (mapping->state != VMM__MAPPING_DETACHED) continue;
-    if (mapping->frees > pool->fenced_frees && !work->teardown) continue;
+    if (!is_done(pool, mapping) && !work->teardown) continue;
     mapping->state = VMM__MAPPING_LEAVING;
     *out = *mapping;
     found = true;
@@ -187,7 +201,7 @@ vmm__u64 vmm__pending_finish(vmm_pool *pool, vmm__work *work, vmm__u64 want) {
   vmm__u64 done = 0;
   vmm__mapping mapping;
 
-  if (look(pool, work) != VMM_OK) return 0;
+  if (vmm__pending_look(pool, work) != VMM_OK) return 0;
   while (done < want && next_done(pool, work, &i, &mapping)) {
     vmm__decommit_result result = vmm__region_decommit(&pool->region, work, mapping.address);
 
@@ -200,7 +214,12 @@ vmm__u64 vmm__pending_finish(vmm_pool *pool, vmm__work *work, vmm__u64 want) {
 
 /* ---- and back ---- */
 
-/* The pending mappings from number `first` on that lie side by side: their end, and the number behind the last. */
+static bool can_revive(const vmm_pool *pool, const vmm__mapping *mapping) {
+  return mapping->state == VMM__MAPPING_DETACHED && (is_done(pool, mapping) || is_own(pool, mapping));
+}
+
+/* The pending mappings from number `first` on that lie side by side and can be had: their end, and the number behind the
+ * last. */
 static vmm__u64 run_end(const vmm_pool *pool, size_t first, size_t *behind) {
   const vmm__mappings *table = &pool->region.mappings;
   vmm__u64 end = vmm__mappings_at(table, first)->address;
@@ -209,7 +228,7 @@ static vmm__u64 run_end(const vmm_pool *pool, size_t first, size_t *behind) {
   for (i = first; i < table->count; i++) {
     const vmm__mapping *mapping = vmm__mappings_at(table, i);
 
-    if (mapping->address != end || mapping->state != VMM__MAPPING_DETACHED) break;
+    if (mapping->address != end || !can_revive(pool, mapping)) break;
     end += mapping->size;
   }
   *behind = i;
@@ -236,12 +255,13 @@ bool vmm__pending_revive(vmm_pool *pool, const vmm__pool_request *request) {
   bool one_mapping = (request->flags & VMM_REQUEST_ONE_MAPPING) != 0;
   size_t i = 0, behind;
 
-  if (pool->pending_count == 0 || pool->closing) return false;
+  if (pool->pending_count == 0 || pool->closing || request->stream == NULL) return false;
+  if (pool->alone != NULL && pool->alone != request->stream) vmm__pool_share(pool);
   while (i < table->count) {
     vmm__mapping *mapping = vmm__mappings_at(table, i);
     vmm__u64 end, start = mapping->address;
 
-    if (mapping->state != VMM__MAPPING_DETACHED) {
+    if (!can_revive(pool, mapping)) {
       i++;
       continue;
     }

@@ -17,6 +17,9 @@ vmm__u64 vmm__pending_detach(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm
  * structure lock. */
 vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work);
 
+/* Asks once whether the fence has passed. Needs the structure lock. */
+vmm_status vmm__pending_look(vmm_pool *pool, vmm__work *work);
+
 /* Unmaps those whose work is done, highest first, until `want` bytes are back or a step fails. Returns the bytes given
  * back. Needs the structure lock. */
 vmm__u64 vmm__pending_finish(vmm_pool *pool, vmm__work *work, vmm__u64 want);

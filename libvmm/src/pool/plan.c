@@ -6,7 +6,7 @@
 static bool fit_gap(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 gap, vmm__plan *plan) {
   vmm__u64 granularity = pool->region.granularity;
   bool one_mapping = (request->flags & VMM_REQUEST_ONE_MAPPING) != 0;
-  vmm__u64 tail = one_mapping ? 0 : vmm__space_free_before(&pool->space, gap, VMM__ARENA_IDLE, VMM__ARENA_IDLE);
+  vmm__u64 tail = one_mapping ? 0 : vmm__space_free_before(&pool->space, gap, request->stream->open, VMM__ARENA_IDLE);
   vmm__u64 start, end, rest;
 
   if (!vmm__round_up(gap - tail, request->alignment, &start)) return false;

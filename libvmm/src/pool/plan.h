@@ -10,6 +10,7 @@ typedef struct vmm__plan {
   vmm__u64 need;    /* the least that serves the request */
   vmm__u64 piece;   /* largest single mapping */
   vmm__u64 tail;    /* free bytes right before `address` that the plan relies on */
+  unsigned arena;   /* where they were, once they are held */
 } vmm__plan;
 
 /* For a request, or for `ahead` bytes if it is NULL. INVALID_ARGUMENT (cannot be rounded), LIMIT, OUT_OF_ADDRESS_SPACE.

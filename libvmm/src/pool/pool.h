@@ -6,6 +6,7 @@
 #include "device/reclaim.h"
 #include "index/growth.h"
 #include "index/space.h"
+#include "pool/streams.h"
 #include "region/region.h"
 
 enum { VMM__BLOCK_UNIT = 256 };
@@ -15,7 +16,7 @@ typedef struct vmm__pool_counters {
   vmm__u64 alloc_count, alloc_bytes, alloc_failures, free_count;
   vmm__u64 growth_count, growth_bytes, growth_failures;
   vmm__u64 trim_count, trim_bytes, quarantined_bytes; /* the last: live mappings that a failed trim took away */
-  vmm__u64 revived_bytes;
+  vmm__u64 revived_bytes, seal_count, wait_count, limbo_count, fence_failures;
   vmm__u64 retry_count, not_ready_count, quiesce_count, oom_rounds;
 } vmm__pool_counters;
 
@@ -28,7 +29,7 @@ struct vmm_pool {
   void *home_stream;
   vmm__u64 mapping_min, mapping_max;
   void *fence; /* event for pending mappings: recorded and asked under the structure lock */
-  bool scrub;
+  bool scrub, eager, prefer_wait;
   bool closing; /* a destroy is under way: nothing is allocated */
 
   vmm__pool_counters counters;
@@ -38,15 +39,22 @@ struct vmm_pool {
   vmm__u64 ordered_frees, fenced_frees;  /* frees by stream order and scrubs, and how many a fence was seen to cover */
   vmm__u64 fence_frees;                  /* ... and how many the fence recorded last covers; 0: none is outstanding */
   vmm__u64 pending_bytes, pending_count; /* mappings on their way out, see pending.h */
+  vmm__pool_stream home, limbo;
+  vmm__pool_stream *streams; /* list of all: the home stream, the others, limbo */
+  vmm__pool_stream *alone;   /* the one that has the pool alone, or NULL */
+  vmm__u64 stream_count;     /* others than the home stream */
+  vmm__lock gather;
   vmm__space space;
   vmm__region region; /* its table under the lock, see region.h */
 };
 
 /* A request as all paths see it: rounded and checked. */
-typedef struct vmm__pool_request {
+struct vmm__pool_request {
   vmm__u64 size, requested, alignment, tag, deadline_ns;
-  unsigned flags; /* vmm_request_flags */
-} vmm__pool_request;
+  unsigned flags;           /* vmm_request_flags */
+  void *handle;             /* of the stream it is ordered on */
+  vmm__pool_stream *stream; /* its entry; NULL while it has none */
+};
 
 /* Refuses a forked child, and a NULL pool or output. */
 vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char *function, vmm_error *error);
@@ -54,8 +62,17 @@ vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char
 /* The index's answer, counted; 0 if nothing fits or records are short. Under the pool lock. */
 vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request);
 
-/* The same, but if nothing fits pending mappings that would serve are taken back. Under the pool lock. */
-vmm__u64 vmm__pool_place_or_revive(vmm_pool *pool, const vmm__pool_request *request);
+/* Takes pending mappings back if they make the request fit; 0 if not. Takes the pool lock. */
+vmm__u64 vmm__pool_revive(vmm_pool *pool, const vmm__pool_request *request);
+
+/* A request whose stream entry is known (alloc.c), or to be found by its handle (async.c). */
+vmm_status vmm__pool_alloc(vmm_pool *pool, const vmm__pool_request *request, unsigned long long *address,
+                           const char *function, vmm_error *error);
+vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
+                              const char *function, vmm_error *error);
+
+/* UNKNOWN_ADDRESS, for a free. */
+vmm_status vmm__pool_not_a_block(vmm__u64 address, const char *function, vmm_error *error);
 
 /* The live mappings that hold no block, each once, in no order: start from a zeroed walk; NULL at the end. Linear in free
  * ranges and idle mappings, however many there are of either. Under the pool lock. */
@@ -72,8 +89,8 @@ vmm__mapping *vmm__idle_next(vmm_pool *pool, vmm__idle_walk *walk);
 vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds);
 static inline void vmm__pool_fulfil(vmm_pool *pool, vmm__u64 adds) { pool->promised -= adds; }
 
-/* What does not need growth: place may have found memory but no records, or pending memory serves. 0 if there is no host
- * memory (then the work says so), or if nothing fits. No lock held. */
+/* Place may have found memory but no records. Those need host memory, not growth: once more with them. 0 if there is no
+ * host memory (then the work says so), or if nothing fits. No lock held. */
 vmm__u64 vmm__pool_place_with_records(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request);
 
 /* The miss: grows until the request is placed, with the memory ladder. *address is 0 on failure. */
@@ -99,7 +116,7 @@ void vmm__pool_release(vmm_pool *pool);
 /* From an ordinal to the driver's device number; refuses the owner, and what is no device. */
 vmm_status vmm__pool_find_peer(vmm__work *work, int ordinal, int *raw);
 
-/* Fills a block with zero bytes on the home stream. */
-vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, vmm__u64 address, vmm__u64 size);
+/* Fills a block with zero bytes on a stream. */
+vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 address, vmm__u64 size);
 
 #endif

@@ -129,6 +129,10 @@ static void copy_counters(vmm_pool_stats *stats, const vmm__pool_counters *count
   stats->growth_failures = counters->growth_failures;
   stats->trim_count = counters->trim_count;
   stats->trim_bytes = counters->trim_bytes;
+  stats->seal_count = counters->seal_count;
+  stats->wait_count = counters->wait_count;
+  stats->limbo_count = counters->limbo_count;
+  stats->fence_failures = counters->fence_failures;
   stats->revived_bytes = counters->revived_bytes;
   stats->retry_count = counters->retry_count;
   stats->not_ready_count = counters->not_ready_count;
@@ -153,6 +157,10 @@ vmm_status vmm_pool_get_stats(vmm_pool *pool, vmm_pool_stats *stats, vmm_error *
   copy.idle_bytes = pool->region.live_bytes - pool->space.block_bytes;
   copy.largest_idle = vmm__space_largest(&pool->space);
   copy.trimmable_bytes = trimmable(pool);
+  copy.stream_count = pool->stream_count;
+  copy.ordered_bytes =
+      pool->alone != NULL ? 0
+                          : vmm__space_free_bytes(&pool->space) - vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
   copy.pending_bytes = pool->pending_bytes;
   copy.mapping_count = pool->region.mappings.count;
   copy.quarantined_bytes = pool->region.quarantined_bytes;

@@ -139,7 +139,7 @@ static void undo_commit(vmm__region *region, vmm__work *work, vmm__commit *commi
     vmm__piece *piece = &commit->pieces[i];
 
     if (piece->mapped && !(quiet && vmm__unmap(region, work, piece->address, piece->size))) {
-      vmm__mapping stuck = {piece->address, piece->size, 0, piece->handle, VMM_MAPPING_QUARANTINED, 0};
+      vmm__mapping stuck = {piece->address, piece->size, 0, piece->handle, VMM_MAPPING_QUARANTINED, 0, 0};
       vmm__quarantine(region, stuck);
     } else {
       vmm__handle_give(work, piece->handle);
@@ -164,7 +164,7 @@ void vmm__region_publish(vmm__region *region, vmm__commit *commit) {
 
   for (i = 0; i < commit->count; i++) {
     vmm__piece *piece = &commit->pieces[i];
-    vmm__mapping live = {piece->address, piece->size, ++region->generation, piece->handle, VMM_MAPPING_LIVE, 0};
+    vmm__mapping live = {piece->address, piece->size, ++region->generation, piece->handle, VMM_MAPPING_LIVE, 0, 0};
 
     (void)vmm__mappings_insert(&region->mappings, live);
     region->live_bytes += piece->size;

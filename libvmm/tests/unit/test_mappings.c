@@ -37,7 +37,7 @@ static void put(vmm__u64 address, vmm__u64 size) {
     CHECK_EQ(vmm__mappings_short(&table, 1), 0);
   }
   memory.locked = true;
-  entry = vmm__mappings_insert(&table, (vmm__mapping){address, size, address / G, &table, 3, 0});
+  entry = vmm__mappings_insert(&table, (vmm__mapping){address, size, address / G, &table, 3, 0, 0});
   memory.locked = false;
   CHECK_EQ(entry->address, address);
   CHECK_EQ(entry->generation, address / G);

@@ -174,7 +174,7 @@ TEST(space_keeps_a_block_within_one_mapping_when_told) {
   vmm__mappings_spare_release(&spare, &memory.table);
   memory.locked = true;
   for (vmm__u64 i = 0; i < 4; i++) {
-    vmm__mappings_insert(&table, (vmm__mapping){BASE + i * MIB, MIB, 0, NULL, 1, 0});
+    vmm__mappings_insert(&table, (vmm__mapping){BASE + i * MIB, MIB, 0, NULL, 1, 0, 0});
     vmm__space_add(&space, VMM__ARENA_IDLE, BASE + i * MIB, MIB);
   }
   CHECK_EQ(vmm__space_largest(&space), 4 * MIB); /* neighbours join across mappings */

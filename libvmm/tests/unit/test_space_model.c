@@ -380,7 +380,7 @@ static void run_model(vmm__u64 seed, int steps) {
   CHECK(vmm__mappings_spare_make(&spare, &m.memory.table, vmm__mappings_short(&m.table, UNITS / MAPPING)));
   vmm__mappings_spare_adopt(&m.table, &spare);
   for (uint32_t i = 0; i < UNITS / MAPPING; i++) {
-    vmm__mappings_insert(&m.table, (vmm__mapping){BASE + i * MAPPING * UNIT, MAPPING * UNIT, 0, NULL, 1, 0});
+    vmm__mappings_insert(&m.table, (vmm__mapping){BASE + i * MAPPING * UNIT, MAPPING * UNIT, 0, NULL, 1, 0, 0});
   }
   CHECK(index_memory_reserve(&m.memory, &m.space, 1));
   m.memory.locked = true;

@@ -1,0 +1,166 @@
+/* Alloc and free in the order of a stream. Which stream it is costs a look at a short list; the rest is as for the home
+ * stream. */
+#include "base/fork.h"
+#include "base/status.h"
+#include "device/streams.h"
+#include "pool/pool.h"
+
+/* A stream that the pool meets for the first time, or one that is known by its number. */
+static vmm_status find_entry(vmm_pool *pool, vmm__work *work, void *stream, vmm__pool_stream **entry) {
+  vmm__u64 id;
+
+  if (vmm__pool_stream_id(pool, work, stream, &id) != VMM_OK) return work->status;
+  vmm__lock_acquire(&pool->lock);
+  *entry = vmm__pool_stream_find(pool, stream, id);
+  vmm__lock_release(&pool->lock);
+  if (*entry != NULL) return VMM_OK;
+  if (id == 0) {
+    if (vmm__work_lock(work) == VMM_OK) (void)vmm__stream_register(work, stream);
+    vmm__work_unlock(work);
+  }
+  return work->status == VMM_OK ? vmm__pool_stream_admit(pool, work, stream, id, entry) : work->status;
+}
+
+/* Whether a stream is known by its handle, so that its entry can be found without the driver. */
+static bool by_handle(const vmm_pool *pool, const void *stream) {
+  return (!pool->eager && stream != (void *)(size_t)2) || vmm__stream_is_same(stream, pool->home_stream);
+}
+
+vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
+                              const char *function, vmm_error *error) {
+  vmm__work work;
+
+  request->stream = NULL;
+  if (by_handle(pool, request->handle)) {
+    vmm__lock_acquire(&pool->lock);
+    request->stream = vmm__pool_stream_find(pool, request->handle, 0);
+    vmm__lock_release(&pool->lock);
+  }
+  if (request->stream == NULL) {
+    vmm__work_start(&work, pool->device, function, request->deadline_ns);
+    if (vmm__device_lost(pool->device)) (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
+    else (void)find_entry(pool, &work, request->handle, &request->stream);
+    if (vmm__work_finish(&work, error) != VMM_OK) {
+      vmm__lock_acquire(&pool->lock);
+      pool->counters.alloc_failures++;
+      vmm__lock_release(&pool->lock);
+      return work.status;
+    }
+  }
+  return vmm__pool_alloc(pool, request, address, function, error);
+}
+
+vmm_status vmm_pool_alloc_async(vmm_pool *pool, unsigned long long size, void *stream, unsigned long long *address,
+                                vmm_error *error) {
+  vmm__pool_request request = {0, size, VMM__BLOCK_UNIT, 0, 0, 0, stream, NULL};
+  vmm_status status;
+
+  if (address != NULL) *address = 0;
+  status = vmm__pool_refuse(pool, address, "vmm_pool_alloc_async", error);
+  if (status != VMM_OK) return status;
+  if (!vmm__round_up(vmm__max(size, 1), VMM__BLOCK_UNIT, &request.size))
+    return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_alloc_async", "the size is too large to round up");
+  return vmm__pool_alloc_on(pool, &request, address, "vmm_pool_alloc_async", error);
+}
+
+/* Into the arena of an entry, or limbo. Pool lock. */
+static bool give(vmm_pool *pool, vmm__u64 address, const vmm__pool_stream *entry) {
+  const vmm__pool_stream *to = entry != NULL ? entry : &pool->limbo;
+
+  if (!vmm__space_free(&pool->space, address, to->open, NULL)) return false;
+  pool->counters.free_count++;
+  pool->ordered_frees++;
+  if (entry == NULL) pool->counters.limbo_count++;
+  return true;
+}
+
+static bool free_lazily(vmm_pool *pool, vmm__u64 address, const void *stream) {
+  bool found;
+
+  vmm__lock_acquire(&pool->lock);
+  found = give(pool, address, vmm__pool_stream_find(pool, stream, 0));
+  vmm__lock_release(&pool->lock);
+  return found;
+}
+
+/* An event that joins a capture is no fence, and to ask for it ends the capture. */
+static bool is_captured(const vmm_pool *pool, void *stream) {
+  int status = 0;
+
+  return vmm__cu_stream_is_capturing(pool->device, stream, &status) != VMM_CODE_SUCCESS || status != 0;
+}
+
+/* Records the event behind the work that uses the block, then frees it into the arena that the event will seal. Another
+ * thread may seal meanwhile: then the event is another one. NULL: no event could be recorded. */
+static vmm__pool_stream *record_for(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 id, bool *held) {
+  void *recorded = NULL;
+
+  *held = false;
+  for (;;) {
+    vmm__pool_stream *entry;
+    void *event;
+    bool is_fence = false;
+
+    vmm__lock_acquire(&pool->lock);
+    entry = vmm__pool_stream_find(pool, stream, id);
+    event = entry == NULL ? NULL : entry->next_event;
+    if (event != NULL && event == recorded) {
+      *held = true; /* the pool lock is kept: the free belongs to this event */
+      return entry;
+    }
+    vmm__lock_release(&pool->lock);
+    if (event == NULL || vmm__stream_use(work, stream) != VMM_OK) return NULL;
+    if (is_captured(pool, stream) || vmm__stream_record(work, event, stream, &is_fence) != VMM_OK) is_fence = false;
+    vmm__stream_unuse(pool->device);
+    if (!is_fence) return NULL;
+    recorded = event;
+  }
+}
+
+static bool free_eagerly(vmm_pool *pool, vmm__u64 address, void *stream, const char *function) {
+  vmm__pool_stream *entry = NULL;
+  vmm__work work;
+  vmm__u64 id = 0;
+  bool found, held = false;
+
+  vmm__work_start(&work, pool->device, function, 0);
+  work.attempts_left = 0;
+  if (!vmm__device_lost(pool->device) && vmm__pool_stream_id(pool, &work, stream, &id) == VMM_OK && id != 0 &&
+      vmm__work_enter(&work) == VMM_OK)
+    entry = record_for(pool, &work, stream, id, &held);
+  if (!held) vmm__lock_acquire(&pool->lock);
+  found = give(pool, address, entry);
+  if (found && entry == NULL) pool->counters.fence_failures++;
+  vmm__lock_release(&pool->lock);
+  (void)vmm__work_finish(&work, NULL);
+  return found;
+}
+
+static vmm_status free_on(vmm_pool *pool, vmm__u64 address, void *stream, const char *function, vmm_error *error) {
+  bool found =
+      by_handle(pool, stream) ? free_lazily(pool, address, stream) : free_eagerly(pool, address, stream, function);
+
+  return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
+}
+
+vmm_status vmm_pool_free_async(vmm_pool *pool, unsigned long long address, void *stream, vmm_error *error) {
+  vmm_status status = vmm__pool_refuse(pool, pool, "vmm_pool_free_async", error);
+
+  return status == VMM_OK ? free_on(pool, address, stream, "vmm_pool_free_async", error) : status;
+}
+
+vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void *const *streams, size_t count,
+                               vmm_error *error) {
+  const char *function = "vmm_pool_free_multi";
+  vmm_status status = vmm__pool_refuse(pool, pool, function, error);
+  bool found;
+
+  if (status != VMM_OK) return status;
+  if (streams == NULL || count == 0)
+    return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "no stream is named");
+  if (count == 1) return free_on(pool, address, streams[0], function, error);
+  vmm__lock_acquire(&pool->lock);
+  found = give(pool, address, NULL);
+  vmm__lock_release(&pool->lock);
+  return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
+}

@@ -1,0 +1,263 @@
+/* Proving that what streams have freed is idle, or making one stream wait for another: the driver's part of stream order.
+ * One thread does it at a time, under the gather lock, which no alloc or free that fits needs. */
+#include "device/streams.h"
+#include "pool/pool.h"
+#include "pool/streams.h"
+
+enum { EVENT_NO_TIMING = 2 };
+
+/* The list changes under the pool lock; entries go under both locks. NULL: the first. */
+static vmm__pool_stream *next_of(vmm_pool *pool, const vmm__pool_stream *entry) {
+  vmm__pool_stream *next;
+
+  vmm__lock_acquire(&pool->lock);
+  next = entry == NULL ? pool->streams : entry->next;
+  vmm__lock_release(&pool->lock);
+  return next;
+}
+
+static vmm__u64 place(vmm_pool *pool, const vmm__pool_request *request) {
+  vmm__u64 address;
+
+  vmm__lock_acquire(&pool->lock);
+  address = vmm__pool_place(pool, request);
+  vmm__lock_release(&pool->lock);
+  return address;
+}
+
+/* What lies behind the seal becomes free in another arena. Pool lock. */
+static void unseal(vmm_pool *pool, vmm__pool_stream *entry, unsigned into) {
+  vmm__space_arena_merge(&pool->space, entry->sealed, into);
+  entry->pending = false;
+}
+
+/* Asks once whether the seal has passed. A query that fails leaves things as they are: the device is lost, or it is asked
+ * again. */
+static void look(vmm_pool *pool, vmm__pool_stream *entry) {
+  if (!entry->pending || vmm__cu_event_query(pool->device, entry->event) != VMM_CODE_SUCCESS) return;
+  vmm__lock_acquire(&pool->lock);
+  unseal(pool, entry, VMM__ARENA_IDLE);
+  vmm__lock_release(&pool->lock);
+}
+
+/* A fence that could not be had: the memory waits for the whole context. Pool lock. */
+static void into_limbo(vmm_pool *pool, vmm__pool_stream *entry) {
+  unseal(pool, entry, pool->limbo.open);
+  pool->counters.fence_failures++;
+}
+
+static bool make_event(vmm_pool *pool, vmm__pool_stream *entry) {
+  return entry->event != NULL || vmm__cu_event_create(pool->device, &entry->event, EVENT_NO_TIMING) == VMM_CODE_SUCCESS;
+}
+
+static int record(vmm_pool *pool, const vmm__pool_stream *entry) {
+  vmm_device *device = pool->device;
+
+  if (!entry->whole) return vmm__cu_event_record(device, entry->event, entry->stream);
+  if (!device->info.context_fence) return VMM_CODE_NOT_SUPPORTED;
+  return vmm__cu_ctx_record_event(device, device->context, entry->event);
+}
+
+/* Exchanges the arenas, so that what is freed from here on waits for the next seal. Pool lock. */
+static void exchange(vmm__pool_stream *entry) {
+  unsigned open = entry->open;
+
+  entry->open = entry->sealed;
+  entry->sealed = open;
+  entry->pending = true;
+  if (entry->eager) { /* recorded behind the last free of the open arena */
+    void *event = entry->event;
+
+    entry->event = entry->next_event;
+    entry->next_event = event;
+  }
+}
+
+/* Seals what was freed on the stream. Not while it takes part in a capture: its work is then not to be waited for. */
+static void seal(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
+  vmm__work use = *work;
+  int code = VMM_CODE_SUCCESS;
+
+  if (entry->pending || !make_event(pool, entry)) return;
+  if (!entry->eager && vmm__stream_use(&use, entry->whole ? NULL : entry->stream) != VMM_OK) return;
+  vmm__lock_acquire(&pool->lock);
+  exchange(entry);
+  pool->counters.seal_count++;
+  vmm__lock_release(&pool->lock);
+  if (!entry->eager) {
+    code = record(pool, entry);
+    vmm__stream_unuse(pool->device);
+  }
+  if (code == VMM_CODE_SUCCESS) return;
+  vmm__lock_acquire(&pool->lock);
+  into_limbo(pool, entry);
+  vmm__lock_release(&pool->lock);
+}
+
+/* Whether sealing an entry can help a request that the idle memory alone does not serve. */
+static bool worth(vmm_pool *pool, const vmm__pool_stream *entry, const vmm__pool_request *request) {
+  vmm__u64 own, idle;
+
+  if (entry == request->stream || entry == pool->alone) return false;
+  vmm__lock_acquire(&pool->lock);
+  own = vmm__space_arena_bytes(&pool->space, entry->open);
+  idle = vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
+  vmm__lock_release(&pool->lock);
+  return own != 0 && own + idle >= request->size;
+}
+
+/* Takes an entry out of the list that nothing is behind any more; NULL if there is none. */
+static vmm__pool_stream *take_ended(vmm_pool *pool) {
+  vmm__pool_stream **link, *entry = NULL;
+
+  vmm__lock_acquire(&pool->lock);
+  for (link = &pool->streams; *link != NULL; link = &(*link)->next) {
+    if (!(*link)->forgotten || (*link)->pending) continue;
+    entry = *link;
+    *link = entry->next;
+    vmm__space_arena_close(&pool->space, entry->open);
+    vmm__space_arena_close(&pool->space, entry->sealed);
+    pool->stream_count--;
+    break;
+  }
+  vmm__lock_release(&pool->lock);
+  return entry;
+}
+
+static void sweep(vmm_pool *pool) {
+  vmm__pool_stream *entry;
+
+  while ((entry = take_ended(pool)) != NULL) {
+    if (entry->event != NULL) (void)vmm__cu_event_destroy(pool->device, entry->event);
+    if (entry->next_event != NULL) (void)vmm__cu_event_destroy(pool->device, entry->next_event);
+    vmm__memory_release(&pool->device->memory, entry, 1, sizeof *entry);
+  }
+}
+
+/* The stream's own order is enough for what it sealed itself. */
+static vmm__u64 take_own_back(vmm_pool *pool, const vmm__pool_request *request) {
+  vmm__pool_stream *own = request->stream;
+  vmm__u64 address = 0;
+
+  if (own == NULL || !own->pending || own->forgotten) return 0;
+  vmm__lock_acquire(&pool->lock);
+  unseal(pool, own, own->open);
+  address = vmm__pool_place(pool, request);
+  vmm__lock_release(&pool->lock);
+  return address;
+}
+
+static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  vmm__u64 address = take_own_back(pool, request);
+  vmm__pool_stream *entry;
+
+  if (address != 0) return address;
+  for (entry = next_of(pool, NULL); entry != NULL; entry = next_of(pool, entry)) look(pool, entry);
+  sweep(pool);
+  address = place(pool, request);
+  if (address != 0 || pool->prefer_wait) return address;
+  for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry)) {
+    if (entry->pending || !worth(pool, entry, request)) continue;
+    seal(pool, work, entry);
+    look(pool, entry);
+    address = place(pool, request);
+  }
+  return address;
+}
+
+/* With one stream alone there is nothing to prove, unless something was freed on a stream that nobody knows. */
+static bool begin(vmm_pool *pool, vmm__work *work) {
+  bool needed;
+
+  if (vmm__device_lost(pool->device)) return false;
+  vmm__lock_acquire(&pool->lock);
+  needed = pool->alone == NULL || pool->limbo.pending || vmm__space_arena_bytes(&pool->space, pool->limbo.open) != 0;
+  vmm__lock_release(&pool->lock);
+  return needed && vmm__lock_acquire_within(&pool->gather, vmm__work_time_left(work));
+}
+
+/* Runs a step inside the context, with an error of its own: none of it is the request's. */
+static vmm__u64 run(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request,
+                    vmm__u64 (*step)(vmm_pool *, vmm__work *, const vmm__pool_request *)) {
+  bool entered = work->entered;
+  vmm__work own = *work;
+  vmm__u64 address = 0;
+
+  own.status = VMM_OK;
+  if (!begin(pool, &own)) return 0;
+  if (entered || vmm__work_enter(&own) == VMM_OK) {
+    address = step(pool, &own, request);
+    if (!entered) vmm__work_leave(&own);
+  }
+  vmm__lock_release(&pool->gather);
+  return address;
+}
+
+vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  return run(pool, work, request, gather);
+}
+
+/* ---- one stream waits for another ---- */
+
+/* True: what the entry had sealed is the request's stream's now. */
+static bool wait_for(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry, const vmm__pool_request *request) {
+  vmm__work use = *work;
+  int code;
+
+  if (vmm__stream_use(&use, request->handle) != VMM_OK) return false;
+  code = vmm__cu_stream_wait_event(pool->device, request->handle, entry->event, 0);
+  vmm__stream_unuse(pool->device);
+  if (code != VMM_CODE_SUCCESS) return false;
+  vmm__lock_acquire(&pool->lock);
+  unseal(pool, entry, request->stream->open);
+  pool->counters.wait_count++;
+  vmm__lock_release(&pool->lock);
+  return true;
+}
+
+static vmm__u64 wait(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  vmm__pool_stream *entry;
+  vmm__u64 address = 0;
+
+  for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry)) {
+    if (entry == request->stream) continue;
+    if (!entry->pending && worth(pool, entry, request)) seal(pool, work, entry);
+    if (!entry->pending || !wait_for(pool, work, entry, request)) continue;
+    address = place(pool, request);
+  }
+  return address;
+}
+
+vmm__u64 vmm__pool_wait_for_streams(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  return run(pool, work, request, wait);
+}
+
+/* ---- the end of a stream ---- */
+
+/* Its last fence is recorded now. A seal that has not passed yet is renewed: what it covered waits for the later one. */
+static void seal_last(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
+  vmm__lock_acquire(&pool->lock);
+  if (entry == pool->alone) vmm__pool_share(pool);
+  if (entry->pending) unseal(pool, entry, entry->open);
+  vmm__lock_release(&pool->lock);
+  if (!vmm__device_lost(pool->device)) seal(pool, work, entry);
+  vmm__lock_acquire(&pool->lock);
+  entry->forgotten = true;
+  entry->stream = NULL;
+  if (vmm__space_arena_bytes(&pool->space, entry->open) != 0) {
+    vmm__space_arena_merge(&pool->space, entry->open, pool->limbo.open);
+    pool->counters.fence_failures++;
+  }
+  vmm__lock_release(&pool->lock);
+}
+
+void vmm__pool_forget_stream(vmm_pool *pool, vmm__work *work, const void *stream) {
+  vmm__pool_stream *entry;
+
+  vmm__lock_acquire(&pool->gather);
+  vmm__lock_acquire(&pool->lock);
+  entry = vmm__pool_stream_find(pool, stream, 0);
+  vmm__lock_release(&pool->lock);
+  if (entry != NULL && entry != &pool->home) seal_last(pool, work, entry); /* the home stream outlives the pool */
+  vmm__lock_release(&pool->gather);
+}

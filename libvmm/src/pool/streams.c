@@ -1,0 +1,193 @@
+/* Which streams use a pool: entries come with the first allocation on a stream and go when it is forgotten. */
+#include "pool/streams.h"
+
+#include "base/memory.h"
+#include "device/streams.h"
+#include "pool/pool.h"
+
+enum { PER_THREAD_STREAM = 2, EVENT_NO_TIMING = 2, ARENAS_PER_STREAM = 2 };
+
+static vmm__pool_stream *new_entry(vmm_pool *pool) {
+  return vmm__memory_allocate(&pool->device->memory, 1, sizeof(vmm__pool_stream));
+}
+
+/* Promises arenas instead of adds: opened before anybody else can take them, under the same hold of the lock. */
+static vmm_status reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned count) {
+  const vmm_host_memory *memory = &pool->device->memory;
+
+  for (;;) { /* returns with the pool lock held if it is VMM_OK */
+    vmm__space_spare *spare;
+    vmm__u64 hint;
+
+    vmm__lock_acquire(&pool->lock);
+    hint = vmm__space_short(&pool->space, pool->promised + VMM__SPACE_READY_RECORDS, count);
+    if (hint == 0) return VMM_OK;
+    vmm__lock_release(&pool->lock);
+    spare = vmm__space_spare_make(memory, hint);
+    if (spare == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+    vmm__lock_acquire(&pool->lock);
+    vmm__space_spare_adopt(&pool->space, spare);
+    vmm__lock_release(&pool->lock);
+    vmm__space_spare_release(memory, spare);
+  }
+}
+
+static void open_arenas(vmm_pool *pool, vmm__pool_stream *entry) {
+  entry->open = vmm__space_arena_open(&pool->space);
+  entry->sealed = vmm__space_arena_open(&pool->space);
+}
+
+static void be_alone(vmm_pool *pool, vmm__pool_stream *entry) {
+  entry->own = entry->open;
+  entry->open = VMM__ARENA_IDLE;
+  pool->alone = entry;
+}
+
+/* Limbo is there from the start: a free on a stream that is not known must not need anything. */
+vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work) {
+  if (reserve_arenas(pool, work, 2 * ARENAS_PER_STREAM) != VMM_OK) return work->status;
+  pool->home.stream = pool->home_stream;
+  pool->limbo.whole = true;
+  open_arenas(pool, &pool->home);
+  open_arenas(pool, &pool->limbo);
+  pool->home.next = &pool->limbo;
+  pool->streams = &pool->home;
+  be_alone(pool, &pool->home);
+  vmm__lock_release(&pool->lock);
+  return VMM_OK;
+}
+
+static void end_events(vmm__work *work, const vmm__pool_stream *entry) {
+  if (entry->event != NULL) (void)CU_UNDO(work, event_destroy, (work->device, entry->event));
+  if (entry->next_event != NULL) (void)CU_UNDO(work, event_destroy, (work->device, entry->next_event));
+}
+
+void vmm__pool_streams_close(vmm_pool *pool, vmm__work *work) {
+  while (pool->streams != NULL) {
+    vmm__pool_stream *entry = pool->streams;
+
+    pool->streams = entry->next;
+    end_events(work, entry);
+    if (entry != &pool->home && entry != &pool->limbo)
+      vmm__memory_release(&pool->device->memory, entry, 1, sizeof *entry);
+  }
+}
+
+vmm__pool_stream *vmm__pool_stream_find(vmm_pool *pool, const void *stream, vmm__u64 id) {
+  vmm__pool_stream *entry;
+
+  for (entry = pool->streams; entry != NULL; entry = entry->next) {
+    if (entry->whole || entry->forgotten || entry->id != id) continue;
+    if (id != 0 || vmm__stream_is_same(entry->stream, stream)) return entry;
+  }
+  return NULL;
+}
+
+vmm_status vmm__pool_stream_id(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 *id) {
+  unsigned long long number = 0;
+
+  *id = 0;
+  if (vmm__stream_is_same(stream, pool->home_stream) || (!pool->eager && stream != (void *)(size_t)PER_THREAD_STREAM))
+    return VMM_OK;
+  if (vmm__work_enter(work) != VMM_OK) return work->status;
+  CU_CHECK(work, 0, 0, stream_get_id, (pool->device, stream, &number));
+  *id = vmm__saturating_add(number, 1); /* 0 is none */
+undo:
+  vmm__work_leave(work);
+  return work->status;
+}
+
+/* ---- alone, and no more ---- */
+
+void vmm__pool_share(vmm_pool *pool) {
+  vmm__pool_stream *sole = pool->alone;
+
+  if (sole == NULL) return;
+  pool->alone = NULL;
+  sole->open = sole->own;
+  if (pool->ordered_frees != pool->fenced_frees) vmm__space_arena_merge(&pool->space, VMM__ARENA_IDLE, sole->open);
+}
+
+/* Whether nobody has used the pool yet, so that the next may have it alone. */
+static bool unused(const vmm_pool *pool) {
+  return pool->alone == &pool->home && pool->counters.alloc_count == 0 && pool->ordered_frees == 0;
+}
+
+/* Pool lock. The home stream stays the first of the list, so that its head never changes. */
+static void enter_list(vmm_pool *pool, vmm__pool_stream *entry) {
+  bool first = unused(pool);
+
+  vmm__pool_share(pool);
+  open_arenas(pool, entry);
+  if (first) be_alone(pool, entry);
+  entry->next = pool->home.next;
+  pool->home.next = entry;
+  pool->stream_count++;
+}
+
+/* ---- admit ---- */
+
+static vmm_status make_event(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
+  if (!entry->eager) return VMM_OK;
+  if (vmm__work_enter(work) != VMM_OK) return work->status;
+  CU_CHECK(work, 0, 0, event_create, (pool->device, &entry->next_event, EVENT_NO_TIMING));
+undo:
+  vmm__work_leave(work);
+  return work->status;
+}
+
+static void discard(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
+  if (entry->next_event != NULL && vmm__work_enter(work) == VMM_OK) {
+    end_events(work, entry);
+    vmm__work_leave(work);
+  }
+  vmm__memory_release(&pool->device->memory, entry, 1, sizeof *entry);
+}
+
+vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 id, vmm__pool_stream **out) {
+  vmm__pool_stream *entry;
+
+  vmm__lock_acquire(&pool->lock);
+  *out = vmm__pool_stream_find(pool, stream, id);
+  vmm__lock_release(&pool->lock);
+  if (*out != NULL) return VMM_OK;
+  entry = new_entry(pool);
+  if (entry == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+  entry->stream = id == 0 ? stream : NULL;
+  entry->id = id;
+  entry->eager = id != 0;
+  if (make_event(pool, work, entry) != VMM_OK || reserve_arenas(pool, work, ARENAS_PER_STREAM) != VMM_OK) {
+    discard(pool, work, entry);
+    return work->status;
+  }
+  *out = vmm__pool_stream_find(pool, stream, id); /* another thread may have been first */
+  if (*out == NULL) {
+    enter_list(pool, entry);
+    *out = entry;
+    entry = NULL;
+  }
+  vmm__lock_release(&pool->lock);
+  if (entry != NULL) discard(pool, work, entry);
+  return VMM_OK;
+}
+
+const char *vmm__pool_streams_check(vmm_pool *pool) {
+  const vmm__pool_stream *entry;
+  vmm__u64 bytes = vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE), count = 0;
+
+  for (entry = pool->streams; entry != NULL; entry = entry->next) {
+    if (entry != &pool->home && entry != &pool->limbo) count++;
+    if (entry == pool->alone) {
+      if (entry->open != VMM__ARENA_IDLE || entry->pending || vmm__space_arena_bytes(&pool->space, entry->own) != 0)
+        return "a stream that is alone has memory of its own";
+      continue;
+    }
+    if (entry->open == VMM__ARENA_IDLE || entry->open == entry->sealed) return "a stream has no arena of its own";
+    if (!entry->pending && vmm__space_arena_bytes(&pool->space, entry->sealed) != 0)
+      return "memory lies behind a seal that is none";
+    bytes += vmm__space_arena_bytes(&pool->space, entry->open) + vmm__space_arena_bytes(&pool->space, entry->sealed);
+  }
+  if (count != pool->stream_count) return "the streams are not as many as counted";
+  if (bytes != vmm__space_free_bytes(&pool->space)) return "free memory lies in an arena of nobody's";
+  return NULL;
+}
