@@ -201,7 +201,7 @@ vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *given, unsigne
   status = vmm__pool_refuse(pool, address, "vmm_pool_alloc_with", error);
   if (status != VMM_OK) return status;
   if (given == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_alloc_with: request is NULL");
-  status = vmm__options_read(&known, sizeof known, offsetof(vmm_request, stream), given, "vmm_request", error);
+  status = vmm__options_read(&known, sizeof known, sizeof known, given, "vmm_request", error);
   if (status != VMM_OK) return status;
   request.requested = known.size;
   request.tag = known.tag;

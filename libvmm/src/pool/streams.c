@@ -32,9 +32,13 @@ static vmm_status reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned count
   }
 }
 
-static void open_arenas(vmm_pool *pool, vmm__pool_stream *entry) {
+/* False if there are as many as there can be. */
+static bool open_arenas(vmm_pool *pool, vmm__pool_stream *entry) {
   entry->open = vmm__space_arena_open(&pool->space);
   entry->sealed = vmm__space_arena_open(&pool->space);
+  if (entry->sealed != VMM__ARENA_IDLE) return true;
+  if (entry->open != VMM__ARENA_IDLE) vmm__space_arena_close(&pool->space, entry->open);
+  return false;
 }
 
 static void be_alone(vmm_pool *pool, vmm__pool_stream *entry) {
@@ -48,8 +52,8 @@ vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work) {
   if (reserve_arenas(pool, work, 2 * ARENAS_PER_STREAM) != VMM_OK) return work->status;
   pool->home.stream = pool->home_stream;
   pool->limbo.whole = true;
-  open_arenas(pool, &pool->home);
-  open_arenas(pool, &pool->limbo);
+  (void)open_arenas(pool, &pool->home);
+  (void)open_arenas(pool, &pool->limbo);
   pool->home.next = &pool->limbo;
   pool->streams = &pool->home;
   be_alone(pool, &pool->home);
@@ -114,15 +118,16 @@ static bool unused(const vmm_pool *pool) {
 }
 
 /* Pool lock. The home stream stays the first of the list, so that its head never changes. */
-static void enter_list(vmm_pool *pool, vmm__pool_stream *entry) {
+static bool enter_list(vmm_pool *pool, vmm__pool_stream *entry) {
   bool first = unused(pool);
 
+  if (!open_arenas(pool, entry)) return false;
   vmm__pool_share(pool);
-  open_arenas(pool, entry);
   if (first) be_alone(pool, entry);
   entry->next = pool->home.next;
   pool->home.next = entry;
   pool->stream_count++;
+  return true;
 }
 
 /* ---- admit ---- */
@@ -161,14 +166,15 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
     return work->status;
   }
   *out = vmm__pool_stream_find(pool, stream, id); /* another thread may have been first */
-  if (*out == NULL) {
-    enter_list(pool, entry);
+  if (*out == NULL && enter_list(pool, entry)) {
     *out = entry;
     entry = NULL;
   }
   vmm__lock_release(&pool->lock);
   if (entry != NULL) discard(pool, work, entry);
-  return VMM_OK;
+  return *out != NULL ? VMM_OK
+                      : vmm__work_fail(work, VMM_ERROR_UNSUPPORTED,
+                                       "the pool cannot tell more streams apart; forget those that ended");
 }
 
 const char *vmm__pool_streams_check(vmm_pool *pool) {

@@ -8,8 +8,8 @@
 
 TEST(no_struct_with_a_size_ends_in_padding) {
   CHECK_NO_PADDING(vmm_device_options, host_memory);
-  CHECK_NO_PADDING(vmm_pool_options, peer_count);
-  CHECK_NO_PADDING(vmm_request, reserved);
+  CHECK_NO_PADDING(vmm_pool_options, prefer_wait);
+  CHECK_NO_PADDING(vmm_request, stream);
   CHECK_NO_PADDING(vmm_host_memory, data);
   CHECK_NO_PADDING(vmm_fault_rule, hook_data);
   CHECK_NO_PADDING(vmm_sim_options, host_memory);

@@ -152,7 +152,7 @@ TEST(requests_that_make_no_sense_are_refused) {
   request.alignment = (u64)1 << 63;
   CHECK_STATUS(vmm_pool_alloc_with(f.pool, &request, &address, NULL), VMM_ERROR_INVALID_ARGUMENT);
   request.alignment = 0;
-  request.flags = 8;
+  request.flags = 16;
   CHECK_STATUS(vmm_pool_alloc_with(f.pool, &request, &address, NULL), VMM_ERROR_INVALID_ARGUMENT);
   request.flags = 0;
   CHECK_STATUS(vmm_pool_alloc_with(f.pool, NULL, &address, NULL), VMM_ERROR_INVALID_ARGUMENT);
