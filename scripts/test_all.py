@@ -48,6 +48,7 @@ def stages(jobs: int) -> list[Stage]:
         Stage("conformance on sim", [*ctest, "conformance"], "libvmm/tests/conformance"),
         Stage("faults, sampled", [*ctest, "faults"], "libvmm/tests/faults"),
         Stage("fuzz, seeded", [*ctest, "fuzz"], "libvmm/tests/fuzz/fuzz_*.c"),
+        Stage("benchmarks run", [*ctest, "bench-smoke"], "libvmm/bench"),
         Stage(
             "mutants, sampled", [*python, "scripts/mutants.py", "--sample", "--jobs", str(jobs)], "scripts/mutants.py"
         ),

@@ -1,0 +1,171 @@
+/* bench_cuda: growth by 2 MiB to 8 GiB against raw calls of the same shape, of the best shape, cudaMalloc, 2 MiB granules;
+ * and a vector that grows from 64 MiB to 8 GiB in place, against allocating anew and copying. */
+#include <stdlib.h>
+
+#include "machine.h"
+
+/* ---- growth ---- */
+
+enum { MOST_MAPPINGS = 8192 };
+
+typedef struct growth {
+  bench_machine *machine;
+  vmm_pool *pool;
+  u64 size;
+  raw_memory same, best, small;
+} growth;
+
+static const char *run_pool(void *world, bench_series *found) {
+  growth *g = world;
+  vmm_error error;
+  double start = bench_now();
+  vmm_status status = vmm_pool_grow(g->pool, g->size, NULL, &error);
+
+  bench_add(found, (bench_now() - start) / 1e3);
+  bench_need(status, &error);
+  machine_empty(g->machine, g->machine->device, g->pool);
+  return NULL;
+}
+
+static const char *run_raw(raw_memory *raw, bench_series *found) {
+  double start = bench_now();
+  int code = raw_map(raw);
+
+  bench_add(found, (bench_now() - start) / 1e3);
+  bench_need_code(code, "create, map or set-access");
+  raw_unmap(raw);
+  return NULL;
+}
+
+static const char *run_same(void *world, bench_series *found) { return run_raw(&((growth *)world)->same, found); }
+static const char *run_best(void *world, bench_series *found) { return run_raw(&((growth *)world)->best, found); }
+static const char *run_small(void *world, bench_series *found) { return run_raw(&((growth *)world)->small, found); }
+
+static const char *run_plain(void *world, bench_series *found) {
+  growth *g = world;
+  void *pointer = NULL;
+  double start = bench_now();
+  int code = g->machine->cuda.plain_alloc(&pointer, (size_t)g->size);
+
+  bench_add(found, (bench_now() - start) / 1e3);
+  bench_need_code(code, "cudaMalloc");
+  bench_need_code(g->machine->cuda.plain_free(pointer), "cudaFree");
+  return NULL;
+}
+
+/* The mappings that the pool makes for this size. */
+static size_t shape_of(growth *g, u64 *sizes) {
+  vmm_mapping_info *mappings = bench_memory(MOST_MAPPINGS, sizeof *mappings);
+  vmm_error error;
+  size_t count;
+
+  bench_need(vmm_pool_grow(g->pool, g->size, NULL, &error), &error);
+  bench_need(vmm_pool_get_mappings(g->pool, mappings, MOST_MAPPINGS, &count, &error), &error);
+  if (count > MOST_MAPPINGS) bench_need(VMM_ERROR_MAPPING_LIMIT, NULL);
+  for (size_t i = 0; i < count; i++) sizes[i] = mappings[i].size;
+  machine_empty(g->machine, g->machine->device, g->pool);
+  free(mappings);
+  return count;
+}
+
+void bench_growth(bench_machine *machine) {
+  static const u64 sizes[] = {2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, GIB, 2 * GIB, 4 * GIB, 8 * GIB};
+  static u64 shape[MOST_MAPPINGS];
+  growth g = {.machine = machine, .pool = machine_pool(machine->device, machine->stream)};
+  const bench_arm arms[] = {{"libvmm", run_pool},
+                            {"raw calls, same shape", run_same},
+                            {"raw calls, one handle", run_best},
+                            {"raw calls, 2 MiB handles", run_small},
+                            {machine->cuda.plain_name, run_plain}};
+  char text[32];
+
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    u64 size = sizes[i];
+    size_t count;
+    int rounds = size < GIB ? 41 : size < 4 * GIB ? 15 : 7;
+
+    if (machine->simulated && size > 64 * MIB) break;
+    g.size = size;
+    count = shape_of(&g, shape);
+    raw_open(&g.same, machine, shape, count);
+    raw_open(&g.best, machine, &size, 1);
+    raw_open_even(&g.small, machine, machine->granularity, (size_t)(size / machine->granularity));
+    bench_rounds(&machine->report, "growth", bench_size(text, size), "us", arms, 5, machine_rounds(machine, rounds),
+                 &g);
+    raw_close(&g.same);
+    raw_close(&g.best);
+    raw_close(&g.small);
+  }
+  machine_end_pool(g.pool);
+}
+
+/* ---- the vector ---- */
+
+typedef struct vector {
+  bench_machine *machine;
+  u64 first, last;
+} vector;
+
+static void settle(bench_machine *machine) {
+  bench_need_code(vmm_raw_stream_synchronize(machine->driver, machine->stream), "cuStreamSynchronize");
+}
+
+/* In place: what is missing is taken behind what is there. */
+static const char *vector_pool(void *world, bench_series *found) {
+  vector *v = world;
+  vmm_pool *pool = machine_pool(v->machine->device, v->machine->stream);
+  u64 address, end = 0, more = v->first;
+  bool moved = false;
+  vmm_error error;
+  double start = bench_now();
+
+  for (u64 size = v->first; size <= v->last; size += more) {
+    bench_need(vmm_pool_alloc(pool, more, &address, &error), &error);
+    moved = moved || (end != 0 && address != end);
+    end = address + more;
+    more = size;
+  }
+  settle(v->machine);
+  bench_add(found, (bench_now() - start) / 1e3);
+  machine_end_pool(pool);
+  return moved ? "it did not grow in place" : NULL;
+}
+
+static const char *copy_on(vector *v, bench_series *found, bool ordered) {
+  const bench_allocators *cuda = &v->machine->cuda;
+  void *old = NULL, *now = NULL, *stream = v->machine->stream;
+  double start;
+
+  if (ordered && cuda->ordered_alloc == NULL) return "not on the simulated device";
+  start = bench_now();
+  for (u64 size = v->first; size <= v->last; size *= 2) {
+    int code = ordered ? cuda->ordered_alloc(&now, (size_t)size, stream) : cuda->plain_alloc(&now, (size_t)size);
+
+    bench_need_code(code, "allocating");
+    if (old != NULL) {
+      code =
+          vmm_raw_memcpy_dtod_async(v->machine->driver, (u64)(size_t)now, (u64)(size_t)old, (size_t)size / 2, stream);
+      bench_need_code(code, "cuMemcpyDtoDAsync");
+      if (!ordered) settle(v->machine);
+      bench_need_code(ordered ? cuda->ordered_free(old, stream) : cuda->plain_free(old), "freeing");
+    }
+    old = now;
+  }
+  settle(v->machine);
+  bench_add(found, (bench_now() - start) / 1e3);
+  bench_need_code(ordered ? cuda->ordered_free(old, stream) : cuda->plain_free(old), "freeing");
+  settle(v->machine);
+  return NULL;
+}
+
+static const char *vector_plain(void *world, bench_series *found) { return copy_on(world, found, false); }
+static const char *vector_ordered(void *world, bench_series *found) { return copy_on(world, found, true); }
+
+void bench_vector(bench_machine *machine) {
+  vector v = {machine, machine_size(machine, 64 * MIB), machine_size(machine, 8 * GIB)};
+  const bench_arm arms[] = {{"libvmm, in place", vector_pool},
+                            {"cudaMalloc and copy", vector_plain},
+                            {"cudaMallocAsync and copy", vector_ordered}};
+
+  bench_rounds(&machine->report, "vector", "64 MiB to 8 GiB, doubled", "us", arms, 3, machine_rounds(machine, 15), &v);
+}

@@ -1,0 +1,180 @@
+/* bench_cuda: what growing and giving back costs the caller while work is queued, under each sync policy. */
+#include <stdlib.h>
+
+#include "machine.h"
+
+enum { PIECES = 8 };
+
+typedef struct load {
+  bench_machine *machine;
+  vmm_device *devices[3];
+  vmm_pool *pools[3];
+  u64 queue_ns, size;
+  raw_memory raw[PIECES];
+} load;
+
+static const int POLICIES[3] = {VMM_SYNC_ON_DEMAND, VMM_SYNC_STREAMS, VMM_SYNC_DEVICE};
+
+/* ---- growth under queued work ---- */
+
+/* A policy that waits finds the queue empty after its first growth, so only that one counts. */
+static void grow_on(load *l, int which, int pieces, bench_series *found) {
+  vmm_error error;
+
+  machine_spin(l->machine, l->queue_ns);
+  for (int i = 0; i < pieces; i++) {
+    double start = bench_now();
+    vmm_status status = vmm_pool_grow(l->pools[which], l->size, NULL, &error);
+
+    bench_add(found, (bench_now() - start) / 1e3);
+    bench_need(status, &error);
+  }
+  machine_empty(l->machine, l->devices[which], l->pools[which]);
+}
+
+static const char *run_on_demand(void *world, bench_series *found) {
+  grow_on(world, 0, PIECES, found);
+  return NULL;
+}
+
+static const char *run_streams(void *world, bench_series *found) {
+  grow_on(world, 1, 1, found);
+  return NULL;
+}
+
+static const char *run_device(void *world, bench_series *found) {
+  grow_on(world, 2, 1, found);
+  return NULL;
+}
+
+static const char *run_raw(void *world, bench_series *found) {
+  load *l = world;
+
+  machine_spin(l->machine, l->queue_ns);
+  for (int i = 0; i < PIECES; i++) {
+    double start = bench_now();
+    int code = raw_map(&l->raw[i]);
+
+    bench_add(found, (bench_now() - start) / 1e3);
+    bench_need_code(code, "create, map or set-access");
+  }
+  machine_drain(l->machine);
+  for (int i = 0; i < PIECES; i++) raw_unmap(&l->raw[i]);
+  return NULL;
+}
+
+static const char *run_plain(void *world, bench_series *found) {
+  load *l = world;
+  void *pointer[PIECES];
+
+  machine_spin(l->machine, l->queue_ns);
+  for (int i = 0; i < PIECES; i++) {
+    double start = bench_now();
+    int code = l->machine->cuda.plain_alloc(&pointer[i], (size_t)l->size);
+
+    bench_add(found, (bench_now() - start) / 1e3);
+    bench_need_code(code, "cudaMalloc");
+  }
+  machine_drain(l->machine);
+  for (int i = 0; i < PIECES; i++) bench_need_code(l->machine->cuda.plain_free(pointer[i]), "cudaFree");
+  return NULL;
+}
+
+void bench_load(bench_machine *machine) {
+  const bench_arm arms[] = {{"libvmm, on_demand", run_on_demand},
+                            {"raw calls", run_raw},
+                            {machine->cuda.plain_name, run_plain},
+                            {"libvmm, streams", run_streams},
+                            {"libvmm, device", run_device}};
+  load l = {.machine = machine, .size = machine_size(machine, 256 * MIB)};
+  vmm_error error;
+  char text[64], size[32];
+
+  for (int i = 0; i < 3; i++) {
+    l.devices[i] = machine_device(machine, POLICIES[i]);
+    l.pools[i] = machine_pool(l.devices[i], machine->stream);
+  }
+  for (int i = 0; i < PIECES; i++) raw_open(&l.raw[i], machine, &l.size, 1);
+  for (int i = 0; i < 2; i++) {
+    l.queue_ns = i ? 100000000 : 10000000;
+    snprintf(text, sizeof text, "%s, %d ms queued", bench_size(size, l.size), i ? 100 : 10);
+    bench_rounds(&machine->report, "growth under load", text, "us", arms, 5, machine_rounds(machine, i ? 20 : 60), &l);
+  }
+  for (int i = 0; i < PIECES; i++) raw_close(&l.raw[i]);
+  for (int i = 0; i < 3; i++) {
+    machine_end_pool(l.pools[i]);
+    bench_need(vmm_device_forget_stream(l.devices[i], machine->stream, &error), &error);
+    bench_need(vmm_device_close(l.devices[i], &error), &error);
+  }
+}
+
+/* ---- trim under load ---- */
+
+typedef struct trimming {
+  bench_machine *machine;
+  vmm_pool *pool;
+  u64 size, piece, queue_ns;
+  raw_memory raw;
+} trimming;
+
+static const char *trim_pool(void *world, bench_series *found) {
+  trimming *t = world;
+  vmm_error error;
+  double start;
+  vmm_status status;
+
+  for (u64 size = 0; size < t->size; size += t->piece)
+    bench_need(vmm_pool_grow(t->pool, t->piece, NULL, &error), &error);
+  machine_spin(t->machine, t->queue_ns);
+  start = bench_now();
+  status = vmm_pool_trim(t->pool, 0, 0, NULL, &error);
+  bench_add(found, (bench_now() - start) / 1e3);
+  if (status != VMM_OK && status != VMM_ERROR_TIMEOUT && status != VMM_ERROR_PARTIAL) bench_need(status, &error);
+  machine_empty(t->machine, t->machine->device, t->pool);
+  return NULL;
+}
+
+static const char *trim_raw(void *world, bench_series *found) {
+  trimming *t = world;
+  double start;
+
+  bench_need_code(raw_map(&t->raw), "create, map or set-access");
+  machine_spin(t->machine, t->queue_ns);
+  start = bench_now();
+  raw_unmap(&t->raw);
+  bench_add(found, (bench_now() - start) / 1e3);
+  machine_drain(t->machine);
+  return NULL;
+}
+
+static const char *trim_plain(void *world, bench_series *found) {
+  trimming *t = world;
+  void *pointer = NULL;
+  double start;
+
+  bench_need_code(t->machine->cuda.plain_alloc(&pointer, (size_t)t->size), "cudaMalloc");
+  machine_spin(t->machine, t->queue_ns);
+  start = bench_now();
+  bench_need_code(t->machine->cuda.plain_free(pointer), "cudaFree");
+  bench_add(found, (bench_now() - start) / 1e3);
+  machine_drain(t->machine);
+  return NULL;
+}
+
+void bench_trim(bench_machine *machine) {
+  const bench_arm arms[] = {{"libvmm", trim_pool}, {"raw calls", trim_raw}, {"cudaFree", trim_plain}};
+  trimming t = {.machine = machine, .size = machine_size(machine, 8 * GIB), .piece = machine_size(machine, 128 * MIB)};
+  char text[64], size[32];
+
+  t.pool = machine_pool(machine->device, machine->stream);
+  raw_open_even(&t.raw, machine, t.piece, (size_t)(t.size / t.piece));
+  for (int i = 0; i < 3; i++) {
+    int ms = i == 0 ? 0 : i == 1 ? 10 : 100;
+
+    t.queue_ns = (u64)ms * 1000000;
+    snprintf(text, sizeof text, "%s, %d ms queued", bench_size(size, t.size), ms);
+    bench_rounds(&machine->report, "trim under load", text, "us", arms, 3, machine_rounds(machine, 15), &t);
+  }
+  raw_close(&t.raw);
+  machine_end_pool(t.pool);
+}
