@@ -45,17 +45,10 @@ int main(int argc, char **argv) {
     else return usage(argv[i]);
   }
   if (strcmp(driver, "cuda") != 0 && strcmp(driver, "sim") != 0) return usage(driver);
-  if (json != NULL && (machine.report.json = fopen(json, "w")) == NULL) {
-    perror(json);
-    return 1;
-  }
+  if (!bench_open_report(&machine.report, json)) return 1;
   machine_open(&machine, driver, *kernels ? kernels : NULL, cudart);
   for (int i = 0; i < PART_COUNT; i++)
     if (only == NULL || strcmp(only, PARTS[i].name) == 0) PARTS[i].run(&machine);
   machine_close(&machine);
-  if (machine.report.json != NULL && fclose(machine.report.json) != 0) {
-    perror(json);
-    return 1;
-  }
-  return 0;
+  return bench_close_report(&machine.report) ? 0 : 1;
 }

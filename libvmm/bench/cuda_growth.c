@@ -12,41 +12,40 @@ typedef struct growth {
   bench_machine *machine;
   vmm_pool *pool;
   u64 size;
-  raw_memory same, best, small;
+  raw_memory raw[3]; /* the same shape, the best one, the smallest handles */
 } growth;
 
-static const char *run_pool(void *world, bench_series *found) {
+static const char *run_pool(void *world, int number, bench_series *found) {
   growth *g = world;
   vmm_error error;
   double start = bench_now();
   vmm_status status = vmm_pool_grow(g->pool, g->size, NULL, &error);
 
+  (void)number;
   bench_add(found, (bench_now() - start) / 1e3);
   bench_need(status, &error);
   machine_empty(g->machine, g->machine->device, g->pool);
   return NULL;
 }
 
-static const char *run_raw(raw_memory *raw, bench_series *found) {
+static const char *run_raw(void *world, int number, bench_series *found) {
+  growth *g = world;
   double start = bench_now();
-  int code = raw_map(raw);
+  int code = raw_map(&g->raw[number]);
 
   bench_add(found, (bench_now() - start) / 1e3);
   bench_need_code(code, "create, map or set-access");
-  raw_unmap(raw);
+  raw_unmap(&g->raw[number]);
   return NULL;
 }
 
-static const char *run_same(void *world, bench_series *found) { return run_raw(&((growth *)world)->same, found); }
-static const char *run_best(void *world, bench_series *found) { return run_raw(&((growth *)world)->best, found); }
-static const char *run_small(void *world, bench_series *found) { return run_raw(&((growth *)world)->small, found); }
-
-static const char *run_plain(void *world, bench_series *found) {
+static const char *run_plain(void *world, int number, bench_series *found) {
   growth *g = world;
   void *pointer = NULL;
   double start = bench_now();
   int code = g->machine->cuda.plain_alloc(&pointer, (size_t)g->size);
 
+  (void)number;
   bench_add(found, (bench_now() - start) / 1e3);
   bench_need_code(code, "cudaMalloc");
   bench_need_code(g->machine->cuda.plain_free(pointer), "cudaFree");
@@ -72,11 +71,11 @@ void bench_growth(bench_machine *machine) {
   static const u64 sizes[] = {2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, GIB, 2 * GIB, 4 * GIB, 8 * GIB};
   static u64 shape[MOST_MAPPINGS];
   growth g = {.machine = machine, .pool = machine_pool(machine->device, machine->stream)};
-  const bench_arm arms[] = {{"libvmm", run_pool},
-                            {"raw calls, same shape", run_same},
-                            {"raw calls, one handle", run_best},
-                            {"raw calls, 2 MiB handles", run_small},
-                            {machine->cuda.plain_name, run_plain}};
+  const bench_arm arms[] = {{"libvmm", run_pool, 0},
+                            {"raw calls, same shape", run_raw, 0},
+                            {"raw calls, one handle", run_raw, 1},
+                            {"raw calls, 2 MiB handles", run_raw, 2},
+                            {machine->cuda.plain_name, run_plain, 0}};
   char text[32];
 
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -87,14 +86,12 @@ void bench_growth(bench_machine *machine) {
     if (machine->simulated && size > 64 * MIB) break;
     g.size = size;
     count = shape_of(&g, shape);
-    raw_open(&g.same, machine, shape, count);
-    raw_open(&g.best, machine, &size, 1);
-    raw_open_even(&g.small, machine, machine->granularity, (size_t)(size / machine->granularity));
-    bench_rounds(&machine->report, "growth", bench_size(text, size), "us", arms, 5, machine_rounds(machine, rounds),
-                 &g);
-    raw_close(&g.same);
-    raw_close(&g.best);
-    raw_close(&g.small);
+    raw_open(&g.raw[0], machine, shape, count);
+    raw_open(&g.raw[1], machine, &size, 1);
+    raw_open_even(&g.raw[2], machine, machine->granularity, (size_t)(size / machine->granularity));
+    bench_rounds(&machine->report, "growth", bench_size(text, size), "us", arms, 5, machine_rounds(machine, rounds), &g,
+                 NULL);
+    for (int k = 0; k < 3; k++) raw_close(&g.raw[k]);
   }
   machine_end_pool(g.pool);
 }
@@ -111,7 +108,7 @@ static void settle(bench_machine *machine) {
 }
 
 /* In place: what is missing is taken behind what is there. */
-static const char *vector_pool(void *world, bench_series *found) {
+static const char *vector_pool(void *world, int number, bench_series *found) {
   vector *v = world;
   vmm_pool *pool = machine_pool(v->machine->device, v->machine->stream);
   u64 address, end = 0, more = v->first;
@@ -119,6 +116,7 @@ static const char *vector_pool(void *world, bench_series *found) {
   vmm_error error;
   double start = bench_now();
 
+  (void)number;
   for (u64 size = v->first; size <= v->last; size += more) {
     bench_need(vmm_pool_alloc(pool, more, &address, &error), &error);
     moved = moved || (end != 0 && address != end);
@@ -131,7 +129,10 @@ static const char *vector_pool(void *world, bench_series *found) {
   return moved ? "it did not grow in place" : NULL;
 }
 
-static const char *copy_on(vector *v, bench_series *found, bool ordered) {
+/* Anew, with a copy: number 1 by the stream-ordered allocator, 0 by the plain one. */
+static const char *vector_copied(void *world, int number, bench_series *found) {
+  vector *v = world;
+  bool ordered = number != 0;
   const bench_allocators *cuda = &v->machine->cuda;
   void *old = NULL, *now = NULL, *stream = v->machine->stream;
   double start;
@@ -158,14 +159,12 @@ static const char *copy_on(vector *v, bench_series *found, bool ordered) {
   return NULL;
 }
 
-static const char *vector_plain(void *world, bench_series *found) { return copy_on(world, found, false); }
-static const char *vector_ordered(void *world, bench_series *found) { return copy_on(world, found, true); }
-
 void bench_vector(bench_machine *machine) {
   vector v = {machine, machine_size(machine, 64 * MIB), machine_size(machine, 8 * GIB)};
-  const bench_arm arms[] = {{"libvmm, in place", vector_pool},
-                            {"cudaMalloc and copy", vector_plain},
-                            {"cudaMallocAsync and copy", vector_ordered}};
+  const bench_arm arms[] = {{"libvmm, in place", vector_pool, 0},
+                            {"cudaMalloc and copy", vector_copied, 0},
+                            {"cudaMallocAsync and copy", vector_copied, 1}};
 
-  bench_rounds(&machine->report, "vector", "64 MiB to 8 GiB, doubled", "us", arms, 3, machine_rounds(machine, 15), &v);
+  bench_rounds(&machine->report, "vector", "64 MiB to 8 GiB, doubled", "us", arms, 3, machine_rounds(machine, 15), &v,
+               NULL);
 }

@@ -18,38 +18,27 @@ static const int POLICIES[3] = {VMM_SYNC_ON_DEMAND, VMM_SYNC_STREAMS, VMM_SYNC_D
 /* ---- growth under queued work ---- */
 
 /* A policy that waits finds the queue empty after its first growth, so only that one counts. */
-static void grow_on(load *l, int which, int pieces, bench_series *found) {
+static const char *run_pool(void *world, int number, bench_series *found) {
+  load *l = world;
+  int pieces = POLICIES[number] == VMM_SYNC_ON_DEMAND ? PIECES : 1;
   vmm_error error;
 
   machine_spin(l->machine, l->queue_ns);
   for (int i = 0; i < pieces; i++) {
     double start = bench_now();
-    vmm_status status = vmm_pool_grow(l->pools[which], l->size, NULL, &error);
+    vmm_status status = vmm_pool_grow(l->pools[number], l->size, NULL, &error);
 
     bench_add(found, (bench_now() - start) / 1e3);
     bench_need(status, &error);
   }
-  machine_empty(l->machine, l->devices[which], l->pools[which]);
-}
-
-static const char *run_on_demand(void *world, bench_series *found) {
-  grow_on(world, 0, PIECES, found);
+  machine_empty(l->machine, l->devices[number], l->pools[number]);
   return NULL;
 }
 
-static const char *run_streams(void *world, bench_series *found) {
-  grow_on(world, 1, 1, found);
-  return NULL;
-}
-
-static const char *run_device(void *world, bench_series *found) {
-  grow_on(world, 2, 1, found);
-  return NULL;
-}
-
-static const char *run_raw(void *world, bench_series *found) {
+static const char *run_raw(void *world, int number, bench_series *found) {
   load *l = world;
 
+  (void)number;
   machine_spin(l->machine, l->queue_ns);
   for (int i = 0; i < PIECES; i++) {
     double start = bench_now();
@@ -63,10 +52,11 @@ static const char *run_raw(void *world, bench_series *found) {
   return NULL;
 }
 
-static const char *run_plain(void *world, bench_series *found) {
+static const char *run_plain(void *world, int number, bench_series *found) {
   load *l = world;
   void *pointer[PIECES];
 
+  (void)number;
   machine_spin(l->machine, l->queue_ns);
   for (int i = 0; i < PIECES; i++) {
     double start = bench_now();
@@ -81,11 +71,11 @@ static const char *run_plain(void *world, bench_series *found) {
 }
 
 void bench_load(bench_machine *machine) {
-  const bench_arm arms[] = {{"libvmm, on_demand", run_on_demand},
-                            {"raw calls", run_raw},
-                            {machine->cuda.plain_name, run_plain},
-                            {"libvmm, streams", run_streams},
-                            {"libvmm, device", run_device}};
+  const bench_arm arms[] = {{"libvmm, on_demand", run_pool, 0},
+                            {"raw calls", run_raw, 0},
+                            {machine->cuda.plain_name, run_plain, 0},
+                            {"libvmm, streams", run_pool, 1},
+                            {"libvmm, device", run_pool, 2}};
   load l = {.machine = machine, .size = machine_size(machine, 256 * MIB)};
   vmm_error error;
   char text[64], size[32];
@@ -98,7 +88,8 @@ void bench_load(bench_machine *machine) {
   for (int i = 0; i < 2; i++) {
     l.queue_ns = i ? 100000000 : 10000000;
     snprintf(text, sizeof text, "%s, %d ms queued", bench_size(size, l.size), i ? 100 : 10);
-    bench_rounds(&machine->report, "growth under load", text, "us", arms, 5, machine_rounds(machine, i ? 20 : 60), &l);
+    bench_rounds(&machine->report, "growth under load", text, "us", arms, 5, machine_rounds(machine, i ? 20 : 60), &l,
+                 NULL);
   }
   for (int i = 0; i < PIECES; i++) raw_close(&l.raw[i]);
   for (int i = 0; i < 3; i++) {
@@ -117,12 +108,13 @@ typedef struct trimming {
   raw_memory raw;
 } trimming;
 
-static const char *trim_pool(void *world, bench_series *found) {
+static const char *trim_pool(void *world, int number, bench_series *found) {
   trimming *t = world;
   vmm_error error;
   double start;
   vmm_status status;
 
+  (void)number;
   for (u64 size = 0; size < t->size; size += t->piece)
     bench_need(vmm_pool_grow(t->pool, t->piece, NULL, &error), &error);
   machine_spin(t->machine, t->queue_ns);
@@ -134,10 +126,11 @@ static const char *trim_pool(void *world, bench_series *found) {
   return NULL;
 }
 
-static const char *trim_raw(void *world, bench_series *found) {
+static const char *trim_raw(void *world, int number, bench_series *found) {
   trimming *t = world;
   double start;
 
+  (void)number;
   bench_need_code(raw_map(&t->raw), "create, map or set-access");
   machine_spin(t->machine, t->queue_ns);
   start = bench_now();
@@ -147,11 +140,12 @@ static const char *trim_raw(void *world, bench_series *found) {
   return NULL;
 }
 
-static const char *trim_plain(void *world, bench_series *found) {
+static const char *trim_plain(void *world, int number, bench_series *found) {
   trimming *t = world;
   void *pointer = NULL;
   double start;
 
+  (void)number;
   bench_need_code(t->machine->cuda.plain_alloc(&pointer, (size_t)t->size), "cudaMalloc");
   machine_spin(t->machine, t->queue_ns);
   start = bench_now();
@@ -162,7 +156,7 @@ static const char *trim_plain(void *world, bench_series *found) {
 }
 
 void bench_trim(bench_machine *machine) {
-  const bench_arm arms[] = {{"libvmm", trim_pool}, {"raw calls", trim_raw}, {"cudaFree", trim_plain}};
+  const bench_arm arms[] = {{"libvmm", trim_pool, 0}, {"raw calls", trim_raw, 0}, {"cudaFree", trim_plain, 0}};
   trimming t = {.machine = machine, .size = machine_size(machine, 8 * GIB), .piece = machine_size(machine, 128 * MIB)};
   char text[64], size[32];
 
@@ -173,7 +167,7 @@ void bench_trim(bench_machine *machine) {
 
     t.queue_ns = (u64)ms * 1000000;
     snprintf(text, sizeof text, "%s, %d ms queued", bench_size(size, t.size), ms);
-    bench_rounds(&machine->report, "trim under load", text, "us", arms, 3, machine_rounds(machine, 15), &t);
+    bench_rounds(&machine->report, "trim under load", text, "us", arms, 3, machine_rounds(machine, 15), &t, NULL);
   }
   raw_close(&t.raw);
   machine_end_pool(t.pool);

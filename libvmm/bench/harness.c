@@ -93,19 +93,32 @@ bench_spread bench_spread_of(bench_series *series) {
 
 /* ---- results ---- */
 
+bool bench_open_report(bench_report *report, const char *path) {
+  report->json = path != NULL ? fopen(path, "w") : NULL;
+  if (path == NULL || report->json != NULL) return true;
+  perror(path);
+  return false;
+}
+
+bool bench_close_report(bench_report *report) {
+  if (report->json == NULL || fclose(report->json) == 0) return true;
+  perror("writing the results");
+  return false;
+}
+
 static void head(FILE *out, const char *bench, const char *what, const char *arm) {
   fprintf(out, "{\"bench\": \"%s\", \"case\": \"%s\", \"arm\": \"%s\"", bench, what, arm);
 }
 
-void bench_result(bench_report *report, const char *bench, const char *what, const char *arm, const char *unit,
-                  bench_series *series, const char *note) {
+double bench_result(bench_report *report, const char *bench, const char *what, const char *arm, const char *unit,
+                    bench_series *series, const char *note) {
   bench_spread s = bench_spread_of(series);
 
   if (!report->quiet)
     printf("%s, %s: %s: %.5g %s (5 %% %.5g, 95 %% %.5g, 99 %% %.5g, n %zu)%s%s\n", bench, what, arm, s.median, unit,
            s.p5, s.p95, s.p99, s.n, note != NULL ? "; " : "", note != NULL ? note : "");
   fflush(stdout);
-  if (report->json == NULL) return;
+  if (report->json == NULL) return s.median;
   head(report->json, bench, what, arm);
   fprintf(report->json,
           ", \"unit\": \"%s\", \"n\": %zu, \"median\": %.6g, \"p5\": %.6g, \"p25\": %.6g, \"p75\": %.6g, "
@@ -114,6 +127,7 @@ void bench_result(bench_report *report, const char *bench, const char *what, con
   if (note != NULL) fprintf(report->json, ", \"note\": \"%s\"", note);
   fprintf(report->json, "}\n");
   fflush(report->json);
+  return s.median;
 }
 
 void bench_skip(bench_report *report, const char *bench, const char *what, const char *arm, const char *why) {
@@ -136,7 +150,7 @@ static void shuffle(size_t *order, size_t count, u64 *state) {
 }
 
 void bench_rounds(bench_report *report, const char *bench, const char *what, const char *unit, const bench_arm *arms,
-                  size_t count, int rounds, void *world) {
+                  size_t count, int rounds, void *world, double *medians) {
   static u64 state = 88172645463325252ull;
   bench_series found[BENCH_MOST_ARMS] = {{NULL, 0, 0}};
   const char *why[BENCH_MOST_ARMS] = {NULL};
@@ -148,13 +162,16 @@ void bench_rounds(bench_report *report, const char *bench, const char *what, con
     for (size_t i = 0; i < count; i++) {
       size_t arm = order[i];
 
-      if (why[arm] == NULL) why[arm] = arms[arm].run(world, &found[arm]);
+      if (why[arm] == NULL) why[arm] = arms[arm].run(world, arms[arm].number, &found[arm]);
       if (round < 0) found[arm].count = 0;
     }
   }
   for (size_t i = 0; i < count; i++) {
+    double median = 0;
+
     if (why[i] != NULL) bench_skip(report, bench, what, arms[i].name, why[i]);
-    else bench_result(report, bench, what, arms[i].name, unit, &found[i], NULL);
+    else median = bench_result(report, bench, what, arms[i].name, unit, &found[i], NULL);
+    if (medians != NULL) medians[i] = median;
     bench_clear(&found[i]);
   }
 }

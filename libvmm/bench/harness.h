@@ -64,20 +64,26 @@ typedef struct bench_report {
   bool quiet; /* nothing on stdout */
 } bench_report;
 
-/* One result. `note` may be NULL. */
-void bench_result(bench_report *report, const char *bench, const char *what, const char *arm, const char *unit,
-                  bench_series *series, const char *note);
+/* `path` NULL: no JSON. False with a message if the file cannot be written. */
+bool bench_open_report(bench_report *report, const char *path);
+bool bench_close_report(bench_report *report);
+
+/* One result: its median. `note` may be NULL. */
+double bench_result(bench_report *report, const char *bench, const char *what, const char *arm, const char *unit,
+                    bench_series *series, const char *note);
 void bench_skip(bench_report *report, const char *bench, const char *what, const char *arm, const char *why);
 
-/* Measures one arm once and adds what it found: one value or several. `why` (a static text) instead, if it cannot. */
+/* Measures one arm once and adds what it found: one value or several. Answers why (a static text) if it cannot. `number`
+ * tells arms that share a function apart. */
 typedef struct bench_arm {
   const char *name;
-  const char *(*run)(void *world, bench_series *found);
+  const char *(*run)(void *world, int number, bench_series *found);
+  int number;
 } bench_arm;
 
-/* `rounds` rounds over the arms, each in an order of its own, after one that does not count. */
+/* `rounds` rounds over the arms, each in an order of its own, after one that does not count. `medians` may be NULL. */
 void bench_rounds(bench_report *report, const char *bench, const char *what, const char *unit, const bench_arm *arms,
-                  size_t count, int rounds, void *world);
+                  size_t count, int rounds, void *world, double *medians);
 
 /* "2 MiB", "8 GiB": into `text`, which is returned. */
 const char *bench_size(char text[32], u64 size);
