@@ -3,11 +3,14 @@
 #include "device/streams.h"
 #include "pool/pool.h"
 
-/* Forced: the caller gives the blocks up. Pool lock. */
+/* Forced: the caller gives the blocks up. Each is freed once the next is known: what is freed may stay a range of its own,
+ * and would otherwise be walked over again and again. Pool lock. */
 static void drop_blocks(vmm_pool *pool) {
-  vmm__block block;
+  vmm__block block, next;
+  bool more = vmm__space_next_block(&pool->space, pool->region.base, &block);
 
-  while (vmm__space_next_block(&pool->space, pool->region.base, &block)) {
+  for (; more; block = next) {
+    more = vmm__space_next_block(&pool->space, block.address + 1, &next);
     (void)vmm__space_free(&pool->space, block.address, VMM__ARENA_IDLE, NULL);
     pool->counters.free_count++;
     pool->ordered_frees++;
