@@ -23,8 +23,9 @@ NO_GROWTH = lib.VMM_REQUEST_NO_GROWTH
 class Pool(reaper.Owner):
     """Memory of a device. Blocks keep their pool alive.
 
-    Options: reservation, initial, limit, mapping_min, mapping_max (sizes), home_stream (what alloc and free are ordered
-    on), verify ("access", "data"), scrub, peers (ordinals of devices that get access too).
+    Options: reservation, initial, limit, mapping_min, mapping_max (sizes), growth_policy ("proportional", "exact",
+    "fixed"), growth_step, growth_ahead (sizes), home_stream (what alloc and free are ordered on), verify ("access",
+    "data"), scrub, peers (ordinals of devices that get access too).
     """
 
     def __init__(self, device: Device, *, peers: Iterable[int] = (), **options: Any) -> None:
@@ -273,7 +274,7 @@ def settle_new(status: int, error: Any, pool: Pool) -> None:
 
 
 def _fill(options: dict[str, Any]) -> Any:
-    return fill("Pool()", "vmm_pool_options", options, {"verify": "VMM_VERIFY_"})
+    return fill("Pool()", "vmm_pool_options", options, {"verify": "VMM_VERIFY_", "growth_policy": "VMM_GROWTH_"})
 
 
 def _end_pool(gate: Gate, mode: int) -> None:

@@ -149,6 +149,8 @@ class PoolStats:
     growth_failures: int
     trim_count: int
     trim_bytes: int
+    move_count: int
+    moved_bytes: int
     retry_count: int
     not_ready_count: int
     quiesce_count: int

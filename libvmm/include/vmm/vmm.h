@@ -315,6 +315,16 @@ typedef enum vmm_events {
                           handle value is told apart; each alloc and free then makes driver calls */
 } vmm_events;
 
+/* How much a pool commits when a request does not fit. Whatever the policy says, a request larger than that is served,
+ * and idle backing that lies in holes elsewhere in the pool is moved (unmapped, and mapped again where it is needed)
+ * before the driver is asked for more than the policy would have committed anyway. */
+typedef enum vmm_growth_policy {
+  VMM_GROWTH_PROPORTIONAL = 0, /* up to the next power of two of live bytes while those are below a 32nd of the device's
+                                  memory (at most 4 GiB), then a tenth above them */
+  VMM_GROWTH_EXACT = 1,        /* what the request needs */
+  VMM_GROWTH_FIXED = 2         /* growth_step at a time */
+} vmm_growth_policy;
+
 typedef struct vmm_pool_options {
   size_t struct_size;
   unsigned long long reservation; /* address space; 0: 4 x device memory, halved when refused down to
@@ -322,7 +332,13 @@ typedef struct vmm_pool_options {
   unsigned long long initial;     /* bytes to commit at once; 0: none */
   unsigned long long limit;       /* bytes this pool may commit; 0: none */
   unsigned long long mapping_min; /* smallest mapping a growth makes; 0: 2 MiB (rounded up to the granularity) */
-  unsigned long long mapping_max; /* largest one made ahead of need; 0: 128 MiB. A larger request gets one mapping */
+  unsigned long long mapping_max; /* largest one made ahead of need; 0: 64 MiB. A request larger than the pool gets one
+                                     mapping, others are made of eight or so */
+  int growth_policy;              /* vmm_growth_policy */
+  unsigned long long growth_step; /* of VMM_GROWTH_FIXED; 0: 64 MiB */
+  unsigned long long
+      growth_ahead;  /* bytes one growth may commit ahead of need; 0: mapping_max if that is given, else no
+                                      bound but the policy's */
   void *home_stream; /* what alloc and free are ordered on; 0: the legacy default stream. It must outlive the
                                        pool; not 2, the per-thread one */
   int verify;        /* vmm_verify */
@@ -522,6 +538,8 @@ typedef struct vmm_pool_stats {
   unsigned long long growth_failures;
   unsigned long long trim_count;
   unsigned long long trim_bytes;
+  unsigned long long move_count;  /* requests that moving idle backing alone served: no growth */
+  unsigned long long moved_bytes; /* idle backing taken out of holes for requests */
   unsigned long long retry_count;
   unsigned long long not_ready_count;
   unsigned long long quiesce_count;

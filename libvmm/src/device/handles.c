@@ -67,6 +67,7 @@ static vmm_status create(vmm__work *work, vmm__handle *record, vmm__u64 size) {
   CU_CHECK(work, 0, size, mem_create, (device, &record->raw, (size_t)size, &prop, 0));
   record->size = size;
   record->first_code = 0;
+  record->fresh = true;
   vmm__lock_acquire(&device->lock);
   twin = take_quarantined(device, record->raw);
   if (twin != NULL) {
@@ -97,6 +98,7 @@ vmm_status vmm__handle_take(vmm__work *work, vmm__handle *record, vmm__u64 size)
   if (idle != NULL) {
     record->raw = idle->raw;
     record->size = idle->size;
+    record->fresh = false;
     vmm__handle_record_free(device, idle);
     return VMM_OK;
   }
@@ -162,17 +164,17 @@ static bool give_back(vmm__work *work, vmm__handle *handle) {
   return done;
 }
 
-void vmm__handle_give(vmm__work *work, vmm__handle *handle) {
+vmm__u64 vmm__handle_give(vmm__work *work, vmm__handle *handle) {
   vmm_device *device = work->device;
-  vmm__u64 after;
+  vmm__u64 size = handle->size, after;
   bool kept = false;
 
   if (handle->raw == 0) {
     vmm__handle_record_free(device, handle);
-    return;
+    return 0;
   }
   vmm__lock_acquire(&device->lock);
-  if (!vmm__device_lost(device) && vmm__add(device->counters.idle_bytes, handle->size, &after) &&
+  if (!handle->fresh && !vmm__device_lost(device) && vmm__add(device->counters.idle_bytes, handle->size, &after) &&
       after <= device->idle_limit) {
     handle->next = device->idle;
     device->idle = handle;
@@ -181,7 +183,24 @@ void vmm__handle_give(vmm__work *work, vmm__handle *handle) {
     kept = true;
   }
   vmm__lock_release(&device->lock);
-  if (!kept) (void)give_back(work, handle);
+  return !kept && give_back(work, handle) ? size : 0;
+}
+
+size_t vmm__handles_sizes(vmm_device *device, vmm__u64 least, vmm__u64 most, vmm__u64 granularity, vmm__u64 *sizes,
+                          size_t capacity) {
+  const vmm__handle *handle;
+  size_t count = 0, i;
+
+  vmm__lock_acquire(&device->lock);
+  for (handle = device->idle; handle != NULL; handle = handle->next) {
+    if (handle->size < least || handle->size > most || handle->size % granularity != 0) continue;
+    if (count == capacity && handle->size <= sizes[capacity - 1]) continue;
+    for (i = count == capacity ? capacity - 1 : count++; i > 0 && sizes[i - 1] < handle->size; i--)
+      sizes[i] = sizes[i - 1];
+    sizes[i] = handle->size;
+  }
+  vmm__lock_release(&device->lock);
+  return count;
 }
 
 void vmm__handles_recover(vmm__work *work, bool last_chance) {
@@ -200,6 +219,7 @@ void vmm__handles_recover(vmm__work *work, bool last_chance) {
     next = list->next;
     if (release(work, list, last_chance) || vmm__device_lost(device)) {
       vmm__device_event(device, VMM_EVENT_RECOVERED, VMM_OP_mem_release, 0, 0, 0, list->size, 0);
+      work->gave_back += list->size;
       released(device, list);
     } else {
       quarantine(device, list);

@@ -25,7 +25,7 @@ static vmm__u64 give_back_own(vmm__work *work, vmm__u64 need, vmm__give_back own
   trim.deadline = work->deadline;
   if (vmm__work_lock(&trim) == VMM_OK) done += vmm__handles_trim(&trim, 0);
   (void)vmm__work_finish(&trim, NULL);
-  work->gave_back += done;
+  work->gave_back += done + trim.gave_back;
   return done;
 }
 

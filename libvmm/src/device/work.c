@@ -169,13 +169,17 @@ bool vmm__work_again(vmm__work *work, int op, int code, vmm__u64 address, vmm__u
   return true;
 }
 
-void vmm__work_next_round(vmm__work *work, bool last) {
-  work->rounds++;
+void vmm__work_forget(vmm__work *work) {
   work->status = VMM_OK;
   work->message = NULL;
   work->op = -1;
   work->code = 0;
   work->address = work->size = 0;
+}
+
+void vmm__work_next_round(vmm__work *work, bool last) {
+  work->rounds++;
+  vmm__work_forget(work);
   if (work->attempts_left > 0) work->attempts_left--; /* the first attempt of the round */
   work->round_left = work->attempts_left;
   if (!last && work->round_left >= LATER_ROUND_ATTEMPTS) work->round_left = LATER_ROUND_ATTEMPTS - 1;

@@ -63,6 +63,9 @@ bool vmm__work_again(vmm__work *work, int op, int code, vmm__u64 address, vmm__u
  * all that are left. */
 void vmm__work_next_round(vmm__work *work, bool last);
 
+/* Forgets the first error: what failed was not needed after all. */
+void vmm__work_forget(vmm__work *work);
+
 /* After a failed call: asks the sentinel whether the context is dead; the status then becomes DEVICE_LOST. */
 void vmm__work_probe(vmm__work *work);
 

@@ -1,10 +1,42 @@
-/* How much to grow. A fraction of what is there, so that the number of growths stays logarithmic; bounded, so that a
- * large pool does not overshoot by gigabytes. */
+/* How much to grow. Two wishes pull against each other: few growths, and little that is held and not used. A step in
+ * proportion to what is live bounds both; what is live, and not what is committed, because memory in pieces nobody can
+ * use is no reason to hold more. A small pool doubles, since what it wastes is small too; a large one stays within a
+ * tenth, which is seven growths per doubling. */
 #include "index/growth.h"
 
-#define GROWTH_FRACTION 8u
+#include "vmm/vmm.h"
+
+#define AHEAD_FRACTION 10u
+#define PIECES 8u
+#define LEAST_PIECE 4u /* x mapping_min */
+#define MOST_PIECES 128u
+#define SMALL_FRACTION 32u
+#define SMALL_MOST (4ull << 30)
 #define RESERVATION_FACTOR 4u
 #define RESERVATION_LEAST (1ull << 30)
+
+/* The next power of two, or more than any size. */
+static vmm__u64 power_of_two(vmm__u64 size) {
+  if (size <= 1 || vmm__is_power_of_two(size)) return size;
+  return vmm__highest_bit(size) == 63 ? UINT64_MAX : 2ull << vmm__highest_bit(size);
+}
+
+/* What is committed and of no use to the request counts as used while the pool is small: it doubles all the same. */
+static vmm__u64 proportional(const vmm__growth *growth) {
+  vmm__u64 used = vmm__max(growth->live, vmm__saturating_add(growth->committed, growth->request)), wanted;
+
+  if (used <= growth->small) wanted = vmm__min(power_of_two(used), growth->small);
+  else wanted = vmm__saturating_add(growth->live, growth->live / AHEAD_FRACTION);
+  return vmm__saturating_sub(wanted, growth->committed);
+}
+
+vmm__u64 vmm__growth_allowance(const vmm__growth *growth) {
+  vmm__u64 bytes = 0;
+
+  if (growth->policy == VMM_GROWTH_FIXED) bytes = growth->step;
+  else if (growth->policy == VMM_GROWTH_PROPORTIONAL) bytes = proportional(growth);
+  return vmm__round_down(vmm__min(bytes, growth->ahead_max), growth->granularity);
+}
 
 vmm__growth_answer vmm__growth_size(const vmm__growth *growth, vmm__u64 *size) {
   vmm__u64 request, wanted, bound;
@@ -13,8 +45,11 @@ vmm__growth_answer vmm__growth_size(const vmm__growth *growth, vmm__u64 *size) {
   if (!vmm__round_up(growth->request, growth->granularity, &request)) return VMM__GROWTH_OVERFLOW;
   if (request > growth->limit_left) return VMM__GROWTH_LIMIT;
   if (request > growth->room) return VMM__GROWTH_ROOM;
-  /* The upper bound wins if a caller's bounds contradict each other. */
-  wanted = vmm__min(vmm__max(growth->committed / GROWTH_FRACTION, growth->mapping_min), growth->mapping_max);
+  if (growth->at_hand >= request) {
+    *size = growth->at_hand;
+    return VMM__GROWTH_OK;
+  }
+  wanted = vmm__saturating_add(growth->at_hand, vmm__max(vmm__growth_allowance(growth), growth->mapping_min));
   bound = vmm__min(growth->limit_left, growth->room);
   if (wanted > bound || !vmm__round_up(wanted, growth->granularity, &wanted) || wanted > bound) {
     wanted = vmm__round_down(bound, growth->granularity);
@@ -22,6 +57,17 @@ vmm__growth_answer vmm__growth_size(const vmm__growth *growth, vmm__u64 *size) {
   *size = vmm__max(wanted, request);
   return VMM__GROWTH_OK;
 }
+
+vmm__u64 vmm__growth_piece(const vmm__growth *growth, vmm__u64 size) {
+  vmm__u64 most = vmm__max(growth->mapping_max, growth->committed / MOST_PIECES), piece;
+
+  if (growth->request >= growth->committed) return size;
+  piece = vmm__max(vmm__min(size / PIECES, most), vmm__min(growth->mapping_min * LEAST_PIECE, most));
+  piece = vmm__max(vmm__round_down(vmm__min(piece, size), growth->granularity), growth->granularity);
+  return piece;
+}
+
+vmm__u64 vmm__growth_small(vmm__u64 total) { return vmm__min(total / SMALL_FRACTION, SMALL_MOST); }
 
 /* Half of `size`, rounded up, but not below `floor`; 0 if that is no progress. */
 static vmm__u64 halve(vmm__u64 size, vmm__u64 floor, vmm__u64 granularity) {

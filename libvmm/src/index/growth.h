@@ -1,4 +1,4 @@
-/* How much to grow: bytes and history in, sizes out. Pure functions. */
+/* How much to grow: bytes in, sizes out. Pure functions. */
 #ifndef VMM_INDEX_GROWTH_H
 #define VMM_INDEX_GROWTH_H
 
@@ -7,10 +7,16 @@
 /* What a growth starts from. `granularity` is not 0; limit_left and room are the bytes the limits still allow and the
  * address space still holds (UINT64_MAX: no bound). */
 typedef struct vmm__growth {
-  vmm__u64 committed;   /* bytes the pool has now */
+  int policy;           /* vmm_growth_policy */
+  vmm__u64 step;        /* of the fixed policy */
+  vmm__u64 committed;   /* bytes the pool has now, with the idle handles it will take */
+  vmm__u64 live;        /* bytes in blocks once the request is served */
   vmm__u64 request;     /* bytes that must come, not 0 */
-  vmm__u64 mapping_min; /* smallest mapping made ahead of need */
-  vmm__u64 mapping_max; /* largest one made ahead of need */
+  vmm__u64 at_hand;     /* ... and what is there for them without asking the driver */
+  vmm__u64 mapping_min; /* smallest mapping made */
+  vmm__u64 mapping_max; /* largest one, if the pool is not large, but see vmm__growth_piece */
+  vmm__u64 ahead_max;   /* bytes made ahead of need at most; UINT64_MAX: what the policy says */
+  vmm__u64 small;       /* up to so many bytes a pool doubles */
   vmm__u64 granularity;
   vmm__u64 limit_left;
   vmm__u64 room;
@@ -23,13 +29,26 @@ typedef enum vmm__growth_answer {
   VMM__GROWTH_ROOM = 3      /* more than room */
 } vmm__growth_answer;
 
-/* *size = clamp(committed / 8, mapping_min, mapping_max) or the request if that is larger, rounded up to granularity, cut
- * to limit_left and room but never below the rounded request. *size is 0 unless the answer is OK. */
+/* Bytes that the policy would have created now, whatever the request; a multiple of the granularity.
+ * exact: none. fixed: the step. proportional: what is missing to the next power of two, of committed bytes with the request
+ * while those are at most `small`, else to a tenth above the live bytes. At most ahead_max. */
+vmm__u64 vmm__growth_allowance(const vmm__growth *growth);
+
+/* *size: at_hand if that serves the request. Else the rounded request, or at_hand and the allowance (at least mapping_min)
+ * if that is more, cut to limit_left and room but never below the rounded request. *size is 0 unless the answer is OK. */
 vmm__growth_answer vmm__growth_size(const vmm__growth *growth, vmm__u64 *size);
+
+/* The largest mapping to make of `size` bytes that are created. One, if the request alone is as large as the pool: then
+ * its cost counts. Else an eighth, so that what gets idle can be moved or given back in parts; between four times
+ * mapping_min and mapping_max (in a large pool, a 128th of it: the number of mappings stays in bounds). */
+vmm__u64 vmm__growth_piece(const vmm__growth *growth, vmm__u64 size);
 
 /* The next smaller size to try when the driver is out of memory: half, rounded up to granularity, not below the rounded
  * request; 0 if `size` is that already. */
 vmm__u64 vmm__growth_smaller(vmm__u64 size, vmm__u64 request, vmm__u64 granularity);
+
+/* Up to how many bytes a pool doubles on a device of `total` bytes: a 32nd of it, at most 4 GiB. */
+vmm__u64 vmm__growth_small(vmm__u64 total);
 
 /* The address space to reserve first: 4 x total, rounded up to granularity, at least `first`; 0 on overflow. */
 vmm__u64 vmm__growth_reservation(vmm__u64 total, vmm__u64 first, vmm__u64 granularity);

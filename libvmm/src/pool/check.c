@@ -50,8 +50,9 @@ static const char *check_counters(const vmm_pool *pool, const sums *sum) {
     return "the index does not cover the live mappings";
   if (counters->alloc_count - counters->free_count != space->block_count)
     return "allocs less frees are not the live blocks";
-  if (counters->growth_bytes != region->live_bytes + counters->trim_bytes + counters->quarantined_bytes)
-    return "bytes grown are not those committed, trimmed and quarantined";
+  if (counters->growth_bytes !=
+      region->live_bytes + counters->trim_bytes + counters->moved_bytes + counters->quarantined_bytes)
+    return "bytes grown are not those committed, trimmed, moved and quarantined";
   if (counters->committed_peak < region->live_bytes) return "committed bytes exceed their peak";
   if (counters->block_bytes_peak < space->block_bytes) return "block bytes exceed their peak";
   if (counters->block_count_peak < space->block_count) return "live blocks exceed their peak";

@@ -9,7 +9,7 @@
 
 enum { EVENT_NO_TIMING = 2 };
 
-static const vmm__u64 default_mapping_min = 2ull << 20, default_mapping_max = 128ull << 20;
+static const vmm__u64 default_mapping_min = 2ull << 20, default_mapping_max = 64ull << 20, default_step = 64ull << 20;
 
 vmm_status vmm_pool_options_init(vmm_pool_options *options, size_t size) {
   return vmm__options_init(options, size, sizeof(vmm_pool_options));
@@ -19,11 +19,15 @@ vmm_status vmm_pool_options_init(vmm_pool_options *options, size_t size) {
 
 static vmm_status check_options(vmm_pool_options *options, vmm_error *error) {
   if (options->mapping_min == 0) options->mapping_min = default_mapping_min;
+  if (options->growth_ahead == 0) options->growth_ahead = options->mapping_max != 0 ? options->mapping_max : UINT64_MAX;
+  if (options->growth_step == 0) options->growth_step = default_step;
   if (options->mapping_max == 0) options->mapping_max = vmm__max(default_mapping_max, options->mapping_min);
   if (options->mapping_max < options->mapping_min)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.mapping_max is below mapping_min");
   if (options->mapping_max > (vmm__u64)1 << 62)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.mapping_min or mapping_max is too large");
+  if (options->growth_policy < VMM_GROWTH_PROPORTIONAL || options->growth_policy > VMM_GROWTH_FIXED)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.growth_policy is unknown");
   if (options->verify != VMM_VERIFY_ACCESS && options->verify != VMM_VERIFY_DATA)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.verify is unknown");
   if (options->scrub != 0 && options->scrub != 1)
@@ -131,6 +135,13 @@ static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options
   vmm__work_unlock(work);
   (void)vmm__round_up(pool->mapping_min, pool->region.granularity, &pool->mapping_min); /* far below overflow */
   (void)vmm__round_up(pool->mapping_max, pool->region.granularity, &pool->mapping_max);
+  pool->growth = (vmm__growth){.policy = options->growth_policy,
+                               .step = options->growth_step,
+                               .mapping_min = pool->mapping_min,
+                               .mapping_max = pool->mapping_max,
+                               .ahead_max = vmm__max(options->growth_ahead, pool->mapping_min),
+                               .small = vmm__growth_small(device->info.total_bytes),
+                               .granularity = pool->region.granularity};
   vmm__space_destroy(&pool->space);
   vmm__space_init(&pool->space, &device->memory, pool->region.base);
   pool->client.base = pool->region.base;

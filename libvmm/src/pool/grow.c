@@ -6,8 +6,9 @@
 #include "pool/pool.h"
 
 enum {
-  ADDS = 3,      /* of one growth: the tail back, or what the block takes, with the tail, and the rest */
-  OPERATIONS = 4 /* of the index besides */
+  ADDS = 3 + 2 * VMM__PARTS_MOST, /* of one growth: the tail back, or what the block takes, with the tail, and the rest;
+                                     and the parts */
+  OPERATIONS = 4                  /* of the index besides */
 };
 
 vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds) {
@@ -58,11 +59,12 @@ void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work) {
   vmm__lock_release(&pool->lock);
 }
 
-/* What the plan relies on leaves the index until the end, so that nobody else is given it. If any of it is the stream's own,
- * all of it is from then on. */
-static void hold_tail(vmm_pool *pool, vmm__plan *plan, const vmm__pool_request *request) {
+/* What the plan relies on leaves the index until the end, so that nobody else is given it. If any of the tail is the
+ * stream's own, all of it is from then on. */
+static void hold(vmm_pool *pool, vmm__plan *plan, const vmm__pool_request *request) {
   unsigned arena = VMM__ARENA_IDLE;
 
+  vmm__parts_detach(pool, &plan->parts);
   plan->arena = VMM__ARENA_IDLE;
   if (plan->tail == 0) return;
   (void)vmm__space_take(&pool->space, plan->address - plan->tail, plan->tail, &arena);
@@ -88,7 +90,8 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
   vmm__region_publish(&pool->region, commit);
   add_grown(pool, plan);
   pool->held_bytes -= plan->tail;
-  counters->growth_count++;
+  if (plan->size > plan->moved) counters->growth_count++;
+  else counters->move_count++;
   counters->growth_bytes += plan->size;
   if (pool->region.live_bytes > counters->committed_peak) counters->committed_peak = pool->region.live_bytes;
   vmm__pool_fulfil(pool, ADDS);
@@ -97,25 +100,29 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
   return placed;
 }
 
-static void give_tail_back(vmm_pool *pool, const vmm__plan *plan) {
+static void let_go(vmm_pool *pool, vmm__work *work, vmm__plan *plan) {
   vmm__lock_acquire(&pool->lock);
+  vmm__parts_put_back(pool, &plan->parts);
   if (plan->tail != 0) vmm__space_add(&pool->space, plan->arena, plan->address - plan->tail, plan->tail);
   pool->held_bytes -= plan->tail;
   vmm__pool_fulfil(pool, ADDS);
   pool->counters.growth_failures++;
   vmm__lock_release(&pool->lock);
+  vmm__parts_give(work, &plan->parts);
 }
 
-/* One size of the plan: all of it, or nothing changed. */
-static vmm_status attempt(vmm_pool *pool, vmm__work *work, const vmm__plan *plan, const vmm__pool_request *request,
-                          vmm__u64 *placed) {
+/* One size of the plan: all of it, or nothing changed, but that parts may have been taken down. *moved is false if one
+ * could not be. */
+static vmm_status attempt(vmm_pool *pool, vmm__work *work, vmm__plan *plan, const vmm__pool_request *request,
+                          bool *moved, vmm__u64 *placed) {
   vmm__u64 start = vmm__device_now(pool->device);
   vmm__u64 taken;
   vmm__commit commit;
 
-  if (vmm__commit_prepare(&pool->region, work, &commit, plan->address, plan->size, plan->piece) != VMM_OK)
+  if (vmm__commit_prepare(&pool->region, work, &commit, plan->address, plan->size, plan->piece, &plan->parts) != VMM_OK)
     return work->status;
-  if (vmm__region_commit(&pool->region, work, &commit) == VMM_OK) {
+  *moved = vmm__parts_take_down(pool, work, &plan->parts);
+  if (*moved && vmm__region_commit(&pool->region, work, &commit) == VMM_OK) {
     *placed = publish(pool, plan, &commit, request);
     taken = vmm__device_now(pool->device) - start;
     vmm__device_event(pool->device, VMM_EVENT_GROWTH, -1, 0, 0, plan->address, plan->size, taken);
@@ -126,34 +133,51 @@ static vmm_status attempt(vmm_pool *pool, vmm__work *work, const vmm__plan *plan
   return work->status;
 }
 
-/* With the structure lock: once more from the index, then by growing, with smaller sizes down to what is needed. */
-static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead,
-                            vmm__u64 *placed, vmm__u64 *grown) {
-  vmm__plan plan;
+/* Once more from the index; else the plan, and what it relies on is held. */
+static bool prepare(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead, bool move,
+                    vmm__plan *plan, vmm__u64 *placed) {
   bool planned;
 
-  if (vmm__pool_promise(pool, work, ADDS) != VMM_OK) return work->status;
+  if (vmm__pool_promise(pool, work, ADDS) != VMM_OK) return false;
   vmm__lock_acquire(&pool->lock);
   *placed = request != NULL ? vmm__pool_place(pool, request) : 0;
-  planned = *placed == 0 && vmm__plan_make(pool, work, request, ahead, &plan) == VMM_OK;
-  if (planned) hold_tail(pool, &plan, request);
+  planned = *placed == 0 && vmm__plan_make(pool, work, request, ahead, move, plan) == VMM_OK;
+  if (planned) hold(pool, plan, request);
   else vmm__pool_fulfil(pool, ADDS);
   vmm__lock_release(&pool->lock);
-  if (!planned) return work->status;
-  if (work->rounds != 0 && request != NULL) plan.size = plan.piece = plan.need; /* memory is short: no head-room */
-  while (attempt(pool, work, &plan, request, placed) != VMM_OK) {
+  return planned;
+}
+
+/* With smaller sizes down to what is needed. *moved as in attempt. */
+static vmm_status carry_out(vmm_pool *pool, vmm__work *work, vmm__plan *plan, const vmm__pool_request *request,
+                            bool *moved, vmm__u64 *placed) {
+  if (work->rounds != 0 && request != NULL) plan->size = plan->least; /* memory is short: no head-room */
+  while (attempt(pool, work, plan, request, moved, placed) != VMM_OK) {
     /* LIMIT is the device's: the plan saw to the pool's. Where an undo step failed the range is quarantined: another place
      * must be planned. */
     bool tight = work->status == VMM_ERROR_OUT_OF_DEVICE_MEMORY || work->status == VMM_ERROR_LIMIT;
-    bool again = tight && work->undo_failures == 0 && plan.piece >= plan.size;
-    vmm__u64 smaller = again ? vmm__growth_smaller(plan.size, plan.need, pool->region.granularity) : 0;
+    bool again = tight && work->undo_failures == 0 && request != NULL;
+    vmm__u64 smaller = again ? vmm__growth_smaller(plan->size, plan->least, pool->region.granularity) : 0;
 
-    if (smaller == 0) {
-      give_tail_back(pool, &plan);
-      return work->status;
-    }
-    plan.size = plan.piece = smaller;
+    if (smaller == 0) break;
+    plan->size = smaller;
     work->status = VMM_OK;
+  }
+  if (!*moved || work->status != VMM_OK) let_go(pool, work, plan);
+  return work->status;
+}
+
+/* With the structure lock: once more from the index, then by growing; without moving anything if that failed. */
+static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead,
+                            vmm__u64 *placed, vmm__u64 *grown) {
+  bool move = request != NULL, moved = false;
+  vmm__plan plan;
+
+  if (move) vmm__pool_prove_idle(pool, work);
+  if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
+  for (; !moved; move = false) {
+    if (!prepare(pool, work, request, ahead, move, &plan, placed)) return work->status;
+    if (carry_out(pool, work, &plan, request, &moved, placed) != VMM_OK) return work->status;
   }
   *grown = plan.size;
   return VMM_OK;
@@ -169,6 +193,7 @@ static vmm__u64 trim_own(void *owner, vmm__work *work, vmm__u64 need) {
   trim.round_left = 2;
   done = vmm__pool_trim(pool, &trim, 0, need, true);
   vmm__pool_count_work(pool, &trim);
+  work->gave_back += trim.gave_back;
   (void)vmm__work_finish(&trim, NULL);
   return done;
 }

@@ -116,6 +116,18 @@ static vmm__u64 awaited(vmm_pool *pool) {
   return most > pool->fenced_frees ? most : 0;
 }
 
+vmm_status vmm__pending_record(vmm_pool *pool, vmm__work *work, vmm__u64 frees) {
+  if (pool->alone == NULL && vmm__captures_announced(pool->device))
+    return vmm__work_fail(
+        work, VMM_ERROR_CAPTURE,
+        "a context-wide fence cannot be had while a capture is announced, and several streams use the pool");
+  if (vmm__fence_record(work, pool->fence, pool->home_stream) != VMM_OK) return work->status;
+  vmm__lock_acquire(&pool->lock);
+  pool->fence_frees = frees;
+  vmm__lock_release(&pool->lock);
+  return VMM_OK;
+}
+
 vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work) {
   vmm__u64 frees;
   bool needed;
@@ -125,15 +137,7 @@ vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work) {
   needed = pool->fence_frees == 0 && awaited(pool) != 0;
   frees = pool->ordered_frees;
   vmm__lock_release(&pool->lock);
-  if (needed && pool->alone == NULL && vmm__captures_announced(pool->device))
-    return vmm__work_fail(
-        work, VMM_ERROR_CAPTURE,
-        "a context-wide fence cannot be had while a capture is announced, and several streams use the pool");
-  if (!needed || vmm__fence_record(work, pool->fence, pool->home_stream) != VMM_OK) return work->status;
-  vmm__lock_acquire(&pool->lock);
-  pool->fence_frees = frees;
-  vmm__lock_release(&pool->lock);
-  return VMM_OK;
+  return needed ? vmm__pending_record(pool, work, frees) : VMM_OK;
 }
 
 vmm_status vmm__pending_look(vmm_pool *pool, vmm__work *work) {

@@ -17,6 +17,10 @@ vmm__u64 vmm__pending_detach(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm
  * structure lock. */
 vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work);
 
+/* Records the fence behind the first `frees` ordered frees. None may be on its way. CAPTURE where none can be had now. Needs
+ * the structure lock and the context. */
+vmm_status vmm__pending_record(vmm_pool *pool, vmm__work *work, vmm__u64 frees);
+
 /* Asks once whether the fence has passed. Needs the structure lock. */
 vmm_status vmm__pending_look(vmm_pool *pool, vmm__work *work);
 

@@ -22,21 +22,33 @@ static bool fit_gap(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 g
   return vmm__round_up(vmm__max(rest, 1), granularity, &plan->need);
 }
 
-/* Sizes of the plan within the gap's room. */
-static vmm__growth_answer size_plan(vmm_pool *pool, vmm__u64 room, vmm__plan *plan) {
+/* Sizes and parts of the plan within the gap's room. What is moved counts against no limit. While the policy would have
+ * the pool grow anyway nothing is moved: that costs an unmap, and soon another growth. */
+static vmm__growth_answer size_plan(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 room, bool move,
+                                    vmm__plan *plan) {
   vmm__u64 committed = pool->region.live_bytes + pool->region.quarantined_bytes;
-  vmm__growth growth;
+  vmm__u64 left = pool->limit == 0 ? UINT64_MAX : vmm__saturating_sub(pool->limit, committed);
+  bool one = request != NULL && (request->flags & VMM_REQUEST_ONE_MAPPING) != 0;
+  vmm__growth growth = pool->growth;
   vmm__growth_answer answer;
+  vmm__u64 anyway; /* what the policy would have created */
 
-  growth.committed = pool->region.live_bytes;
+  plan->moved = 0;
+  vmm__plan_idle_handles(pool, request, vmm__min(room, left), plan);
+  growth.committed = pool->region.live_bytes + plan->parts.bytes;
+  growth.live = pool->space.block_bytes + (request != NULL ? request->size : 0);
   growth.request = plan->need;
-  growth.mapping_min = pool->mapping_min;
-  growth.mapping_max = pool->mapping_max;
-  growth.granularity = pool->region.granularity;
-  growth.limit_left = pool->limit == 0 ? UINT64_MAX : vmm__saturating_sub(pool->limit, committed);
   growth.room = room;
+  growth.at_hand = plan->parts.bytes;
+  anyway = vmm__min(vmm__growth_allowance(&growth), left - growth.at_hand);
+  if (move && !one && vmm__saturating_add(growth.at_hand, anyway) < plan->need)
+    vmm__plan_idle_mappings(pool, room, plan);
+  growth.at_hand = plan->parts.bytes;
+  growth.limit_left = vmm__saturating_add(left, plan->moved);
   answer = vmm__growth_size(&growth, &plan->size);
-  plan->piece = plan->size;
+  plan->least = vmm__max(plan->need, plan->parts.bytes);
+  plan->piece = vmm__max(plan->size - plan->parts.bytes, 1); /* not 0, even if nothing is created */
+  if (!one && answer == VMM__GROWTH_OK) plan->piece = vmm__growth_piece(&growth, plan->piece);
   return answer;
 }
 
@@ -66,15 +78,16 @@ static vmm__growth_answer plan_ahead(vmm_pool *pool, vmm__u64 ahead, vmm__plan *
 
   plan->tail = 0;
   if (!vmm__round_up(ahead, region->granularity, &plan->need)) return VMM__GROWTH_OVERFLOW;
-  answer = size_plan(pool, UINT64_MAX, plan);
+  plan->address = region->base;
+  answer = size_plan(pool, NULL, plan->need, false, plan);
   if (answer != VMM__GROWTH_OK) return answer;
-  plan->size = plan->need;
-  plan->piece = vmm__max(pool->mapping_max, pool->mapping_min);
+  plan->size = plan->least = plan->need;
+  plan->piece = pool->mapping_max;
   plan->address = vmm__mappings_lowest_gap(&region->mappings, region->base, end, plan->need, region->granularity);
   return plan->address == 0 ? VMM__GROWTH_ROOM : VMM__GROWTH_OK;
 }
 
-vmm_status vmm__plan_make(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead,
+vmm_status vmm__plan_make(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead, bool move,
                           vmm__plan *plan) {
   vmm__u64 gap = pool->region.base, room = 0;
   vmm__growth_answer answer = VMM__GROWTH_ROOM;
@@ -89,7 +102,7 @@ vmm_status vmm__plan_make(vmm_pool *pool, vmm__work *work, const vmm__pool_reque
     if (!fit_gap(pool, request, gap, plan)) return refuse(work, VMM__GROWTH_OVERFLOW, request->size);
     skipped = plan->address - gap;
     if (skipped >= room || plan->need > room - skipped) continue;
-    answer = size_plan(pool, room - skipped, plan);
+    answer = size_plan(pool, request, room - skipped, move, plan);
     if (answer != VMM__GROWTH_ROOM) break;
   }
   return answer == VMM__GROWTH_OK ? VMM_OK : refuse(work, answer, request->size);

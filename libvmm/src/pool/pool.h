@@ -15,8 +15,9 @@ typedef struct vmm__pool_counters {
   vmm__u64 committed_peak, block_count_peak, block_bytes_peak;
   vmm__u64 alloc_count, alloc_bytes, alloc_failures, free_count;
   vmm__u64 growth_count, growth_bytes, growth_failures;
-  vmm__u64 trim_count, trim_bytes, quarantined_bytes; /* the last: live mappings that a failed trim took away */
-  vmm__u64 revived_bytes, seal_count, wait_count, limbo_count, fence_failures;
+  vmm__u64 trim_count, trim_bytes, move_count, moved_bytes, revived_bytes;
+  vmm__u64 quarantined_bytes; /* live mappings that a failed trim or move took away */
+  vmm__u64 seal_count, wait_count, limbo_count, fence_failures;
   vmm__u64 retry_count, not_ready_count, quiesce_count, oom_rounds;
 } vmm__pool_counters;
 
@@ -28,7 +29,8 @@ struct vmm_pool {
   vmm__client client;
   void *home_stream;
   vmm__u64 mapping_min, mapping_max;
-  void *fence; /* event for pending mappings: recorded and asked under the structure lock */
+  vmm__growth growth; /* what of it does not change */
+  void *fence;        /* event for pending mappings: recorded and asked under the structure lock */
   bool scrub, eager, prefer_wait;
   bool closing; /* a destroy is under way: nothing is allocated */
 

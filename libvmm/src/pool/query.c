@@ -133,6 +133,8 @@ static void copy_counters(vmm_pool_stats *stats, const vmm__pool_counters *count
   stats->wait_count = counters->wait_count;
   stats->limbo_count = counters->limbo_count;
   stats->fence_failures = counters->fence_failures;
+  stats->move_count = counters->move_count;
+  stats->moved_bytes = counters->moved_bytes;
   stats->revived_bytes = counters->revived_bytes;
   stats->retry_count = counters->retry_count;
   stats->not_ready_count = counters->not_ready_count;

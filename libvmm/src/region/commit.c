@@ -26,9 +26,22 @@ static vmm_status reserve_entries(vmm__region *region, vmm__work *work, vmm__u64
   }
 }
 
+/* Size and handle of piece number i; `left` bytes of the range are in no piece yet. False: no host memory. */
+static bool shape_piece(vmm__region *region, vmm__piece *piece, size_t i, vmm__u64 left, vmm__u64 piece_size,
+                        vmm__parts *parts) {
+  piece->size = i < parts->count ? parts->part[i].size : vmm__min(piece_size, left);
+  if (i < parts->count && parts->part[i].from != 0) {
+    piece->lender = &parts->part[i]; /* its handle comes with the commit */
+    return true;
+  }
+  piece->handle = vmm__handle_record(region->device);
+  return piece->handle != NULL;
+}
+
 vmm_status vmm__commit_prepare(vmm__region *region, vmm__work *work, vmm__commit *commit, vmm__u64 address,
-                               vmm__u64 size, vmm__u64 piece_size) {
-  vmm__u64 count = size / piece_size + (size % piece_size != 0 ? 1 : 0);
+                               vmm__u64 size, vmm__u64 piece_size, vmm__parts *parts) {
+  vmm__u64 rest = size - parts->bytes;
+  vmm__u64 count = parts->count + (rest != 0 ? (rest - 1) / piece_size + 1 : 0);
   vmm__u64 at = 0;
   size_t i;
 
@@ -42,13 +55,11 @@ vmm_status vmm__commit_prepare(vmm__region *region, vmm__work *work, vmm__commit
     vmm__piece *piece = &commit->pieces[i];
 
     piece->address = address + at;
-    piece->size = vmm__min(piece_size, size - at);
-    at += piece->size;
-    piece->handle = vmm__handle_record(region->device);
-    if (piece->handle == NULL) {
+    if (!shape_piece(region, piece, i, size - at, piece_size, parts)) {
       (void)vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
       break;
     }
+    at += piece->size;
   }
   if (work->status == VMM_OK) (void)reserve_entries(region, work, count);
   if (work->status != VMM_OK) vmm__commit_release(region, commit);
@@ -60,7 +71,8 @@ void vmm__commit_release(vmm__region *region, vmm__commit *commit) {
 
   if (commit->pieces == NULL) return;
   for (i = 0; i < commit->count; i++)
-    if (commit->pieces[i].handle != NULL) vmm__handle_record_free(region->device, commit->pieces[i].handle);
+    if (commit->pieces[i].handle != NULL && commit->pieces[i].lender == NULL)
+      vmm__handle_record_free(region->device, commit->pieces[i].handle);
   vmm__memory_release(&region->device->memory, commit->pieces, commit->count, sizeof *commit->pieces);
   commit->pieces = NULL;
 }
@@ -117,8 +129,12 @@ undo:
 static vmm_status run(vmm__region *region, vmm__work *work, vmm__commit *commit) {
   size_t i;
 
-  for (i = 0; i < commit->count; i++)
-    if (vmm__handle_take(work, commit->pieces[i].handle, commit->pieces[i].size) != VMM_OK) return work->status;
+  for (i = 0; i < commit->count; i++) {
+    vmm__piece *piece = &commit->pieces[i];
+
+    if (piece->lender != NULL) piece->handle = piece->lender->handle;
+    else if (vmm__handle_take(work, piece->handle, piece->size) != VMM_OK) return work->status;
+  }
   if (vmm__quiesce(work) != VMM_OK) return work->status;
   for (i = 0; i < commit->count; i++)
     if (map_piece(region, work, &commit->pieces[i]) != VMM_OK) return work->status;
@@ -141,10 +157,11 @@ static void undo_commit(vmm__region *region, vmm__work *work, vmm__commit *commi
     if (piece->mapped && !(quiet && vmm__unmap(region, work, piece->address, piece->size))) {
       vmm__mapping stuck = {piece->address, piece->size, 0, piece->handle, VMM_MAPPING_QUARANTINED, 0, 0};
       vmm__quarantine(region, stuck);
-    } else {
-      vmm__handle_give(work, piece->handle);
+      if (piece->lender != NULL) piece->lender->handle = NULL;
+    } else if (piece->lender == NULL) {
+      (void)vmm__handle_give(work, piece->handle);
     }
-    piece->handle = NULL; /* gone, or the table's */
+    piece->handle = NULL; /* gone, the table's, or the lender's */
     piece->mapped = false;
   }
 }
@@ -168,6 +185,8 @@ void vmm__region_publish(vmm__region *region, vmm__commit *commit) {
 
     (void)vmm__mappings_insert(&region->mappings, live);
     region->live_bytes += piece->size;
+    if (piece->lender != NULL) piece->lender->handle = NULL;
+    piece->handle->fresh = false;
     piece->handle = NULL;
   }
 }

@@ -91,7 +91,8 @@ static void unmap_failed(vmm__work *work, int code, const vmm__mapping *mapping)
   (void)vmm__work_fail(work, VMM_ERROR_NOT_CONFIRMED, "the driver reported success, but the memory is still mapped");
 }
 
-vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address) {
+vmm__decommit_result vmm__region_take_down(vmm__region *region, vmm__work *work, vmm__u64 address,
+                                           vmm__handle **handle) {
   vmm__mapping mapping = *vmm__mappings_find(&region->mappings, address);
   int code = unmap(region, work, mapping.address, mapping.size);
 
@@ -101,7 +102,7 @@ vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, 
     region->live_bytes -= mapping.size;
     region->generation++;
     vmm__lock_release(region->lock);
-    vmm__handle_give(work, mapping.handle);
+    *handle = mapping.handle;
     return VMM__DECOMMIT_GONE;
   }
   unmap_failed(work, code, &mapping);
@@ -113,6 +114,14 @@ vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, 
   vmm__lock_release(region->lock);
   vmm__device_event(region->device, VMM_EVENT_QUARANTINE, VMM_OP_mem_unmap, 0, 0, mapping.address, mapping.size, 0);
   return VMM__DECOMMIT_QUARANTINED;
+}
+
+vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address) {
+  vmm__handle *handle = NULL;
+  vmm__decommit_result result = vmm__region_take_down(region, work, address, &handle);
+
+  if (result == VMM__DECOMMIT_GONE) (void)vmm__handle_give(work, handle);
+  return result;
 }
 
 /* The first quarantined entry at or after number *i. */
@@ -160,7 +169,7 @@ static void release_quarantined(vmm__region *region, vmm__work *work, vmm__u64 f
     region->quarantined_bytes -= mapping.size;
     vmm__lock_release(region->lock);
     vmm__device_event(region->device, VMM_EVENT_RECOVERED, VMM_OP_mem_unmap, 0, 0, mapping.address, mapping.size, 0);
-    vmm__handle_give(work, mapping.handle);
+    (void)vmm__handle_give(work, mapping.handle);
     work->gave_back += mapping.size;
   }
 }
@@ -173,6 +182,7 @@ void vmm__region_recover(vmm__region *region, vmm__work *work) {
   again.status = VMM_OK;
   again.attempts_left = 0;
   vmm__handles_recover(&again, false);
+  work->gave_back = again.gave_back;
   if (region->revoke_count != 0) recover_revokes(region, &again);
   if (region->quarantined_bytes == 0 || !vmm__region_data_done(region, &again)) return;
   while (next_quarantined(region, &i, &mapping)) {

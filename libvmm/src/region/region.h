@@ -56,10 +56,27 @@ vmm_status vmm__region_close(vmm__region *region, vmm__work *work);
 
 /* ---- commit ---- */
 
+/* What a growth is to be made of before the driver is asked for more: the sizes of idle handles, which a piece of that size
+ * finds by itself, and mappings taken down elsewhere, whose handles are lent to the commit. */
+enum { VMM__PARTS_MOST = 64 };
+typedef struct vmm__part {
+  vmm__u64 size;
+  vmm__u64 from;       /* where it is mapped, or was; 0: an idle handle */
+  vmm__handle *handle; /* once it is taken down and until a commit published or quarantined it */
+} vmm__part;
+
+typedef struct vmm__parts {
+  size_t count;
+  vmm__u64 bytes;
+  vmm__part part[VMM__PARTS_MOST];
+} vmm__parts;
+
 typedef struct vmm__piece {
   vmm__u64 address, size;
   vmm__handle *handle; /* a record, with memory behind it once taken */
-  bool mapped;         /* or may be */
+  vmm__part
+      *lender; /* or whose handle it is: the part must have one by the time of the commit, and keeps it on failure */
+  bool mapped; /* or may be */
 } vmm__piece;
 
 /* A contiguous range about to be backed. */
@@ -69,11 +86,11 @@ typedef struct vmm__commit {
   vmm__piece *pieces;
 } vmm__commit;
 
-/* Allocates what the commit needs, so that nothing is allocated once the driver was called: records of pieces of at most
- * `piece_size`, and room in the mapping table. OUT_OF_HOST_MEMORY leaves nothing. No driver call; not under the owner's
- * lock. */
+/* Allocates what the commit needs, so that nothing is allocated once the driver was called: records of one piece per part
+ * (they come first; together at most `size`) and of pieces of at most `piece_size` for the rest, and room in the mapping
+ * table. OUT_OF_HOST_MEMORY leaves nothing. No driver call; not under the owner's lock. */
 vmm_status vmm__commit_prepare(vmm__region *region, vmm__work *work, vmm__commit *commit, vmm__u64 address,
-                               vmm__u64 size, vmm__u64 piece_size);
+                               vmm__u64 size, vmm__u64 piece_size, vmm__parts *parts);
 
 /* Backs the range: handles, quiesce, map, access, confirm. On success it is ready to publish; on failure all of it is
  * undone or quarantined and the work has the error. */
@@ -95,6 +112,10 @@ typedef enum vmm__decommit_result {
 
 /* Unmaps the LEAVING mapping at `address` and gives its handle away. */
 vmm__decommit_result vmm__region_decommit(vmm__region *region, vmm__work *work, vmm__u64 address);
+
+/* The same, but if the mapping is GONE the handle is the caller's. */
+vmm__decommit_result vmm__region_take_down(vmm__region *region, vmm__work *work, vmm__u64 address,
+                                           vmm__handle **handle);
 
 /* Tries again what could not be undone before. Failures are not the work's. */
 void vmm__region_recover(vmm__region *region, vmm__work *work);

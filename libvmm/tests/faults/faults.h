@@ -70,8 +70,8 @@ typedef struct scenario {
   void (*prepare)(world *w);
   vmm_status (*call)(world *w, vmm_error *error);
   int policy, verify, scrub, driver_version;
-  bool peer, capture, given_context, home, idle, full, gpu; /* the last: also over the CUDA driver */
-  u64 initial;                                              /* granules a pool is made with */
+  bool peer, capture, given_context, home, idle, full, exact, gpu; /* the last: also over the CUDA driver */
+  u64 initial;                                                     /* granules a pool is made with */
 } scenario;
 
 extern const scenario scenarios[];

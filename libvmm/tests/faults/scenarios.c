@@ -51,6 +51,8 @@ static vmm_status call_alloc_fits(world *w, vmm_error *error) { return alloc(w, 
 static vmm_status call_alloc_beyond(world *w, vmm_error *error) { return alloc(w, 5 * w->granule, 0, error); }
 static vmm_status call_alloc_two(world *w, vmm_error *error) { return alloc(w, 2 * w->granule, 0, error); }
 
+static vmm_status call_alloc_four(world *w, vmm_error *error) { return alloc(w, 4 * w->granule, 0, error); }
+
 static vmm_status call_grow(world *w, vmm_error *error) {
   return vmm_pool_grow(w->pool, 5 * w->granule, NULL, error); /* three pieces */
 }
@@ -63,6 +65,14 @@ static void prepare_idle(world *w) {
   (void)world_block(w, 2 * w->granule);
   while (!w->failed && w->block_count > first) world_drop(w, first, true);
   if (!w->failed && vmm_pool_trim(w->pool, 0, 0, NULL, NULL) != VMM_OK) w->failed = true;
+}
+
+/* Three idle mappings in holes, which the GPU is done with; nobody asked it yet. */
+static void prepare_move(world *w) {
+  size_t first = w->block_count, i;
+
+  for (i = 0; i < 6; i++) (void)world_block(w, w->granule);
+  for (i = 0; i < 3 && !w->failed; i++) world_drop(w, first + i, i == 0);
 }
 
 /* Memory is short: an idle mapping in a hole has to be given back before there is enough. */
@@ -233,6 +243,29 @@ const scenario scenarios[] = {
      .idle = true,
      .prepare = prepare_idle,
      .gpu = true},
+    {.name = "alloc-parts",
+     .what = ALLOC,
+     .stands = POOL,
+     .call = call_alloc_four,
+     .full = true,
+     .idle = true,
+     .exact = true,
+     .prepare = prepare_idle},
+    {.name = "alloc-move",
+     .what = ALLOC,
+     .stands = POOL,
+     .call = call_alloc_four,
+     .full = true,
+     .exact = true,
+     .prepare = prepare_move},
+    {.name = "alloc-move-idle",
+     .what = ALLOC,
+     .stands = POOL,
+     .call = call_alloc_four,
+     .full = true,
+     .idle = true,
+     .exact = true,
+     .prepare = prepare_move},
     {.name = "alloc-device", .what = ALLOC, .stands = POOL, .call = call_alloc, .policy = VMM_SYNC_DEVICE, .gpu = true},
     {.name = "alloc-streams",
      .what = ALLOC,

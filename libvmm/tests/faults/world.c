@@ -147,6 +147,7 @@ void world_pool_options(world *w, vmm_pool_options *options) {
   options->initial = w->s->initial * w->granule;
   options->mapping_min = w->granule;
   options->mapping_max = 2 * w->granule;
+  options->growth_policy = w->s->exact ? VMM_GROWTH_EXACT : VMM_GROWTH_PROPORTIONAL;
   options->verify = w->s->verify;
   options->scrub = w->s->scrub;
   options->home_stream = w->s->home ? w->stream : NULL;

@@ -76,6 +76,36 @@ TEST(every_number_of_a_pool_is_counted) {
   CHECK_CALL(fixture_close(&f));
 }
 
+TEST(what_is_moved_is_counted) {
+  vmm_pool_stats s;
+  u64 a, b, c, d;
+  fixture f;
+
+  CHECK_CALL(open_story(&f, 0));
+  a = fixture_alloc(&f, 64 * KIB);
+  b = fixture_alloc(&f, 64 * KIB);
+  c = fixture_alloc(&f, 64 * KIB);
+  CHECK_OK(vmm_pool_free_idle(f.pool, a, NULL));
+  CHECK_OK(vmm_pool_set_limit(f.pool, 256 * KIB, NULL));
+  d = fixture_alloc(&f, 128 * KIB); /* 64 KiB from the hole, 64 KiB new */
+  s = fixture_stats(f.pool);
+  SAME(s, moved_bytes, 64 * KIB);
+  SAME(s, move_count, 0);
+  SAME(s, growth_count, 4);
+  SAME(s, growth_bytes, 320 * KIB);
+  SAME(s, committed_bytes, 256 * KIB);
+  CHECK_OK(vmm_pool_free_idle(f.pool, b, NULL));
+  CHECK_OK(vmm_pool_free_idle(f.pool, d, NULL));
+  d = fixture_alloc(&f, 192 * KIB);
+  s = fixture_stats(f.pool);
+  SAME(s, moved_bytes, 128 * KIB);
+  SAME(s, move_count, 1);
+  SAME(s, growth_count, 4);
+  fixture_free(&f, c);
+  fixture_free(&f, d);
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(every_failure_of_a_pool_is_counted) {
   vmm_pool_stats s;
   u64 a = 0;

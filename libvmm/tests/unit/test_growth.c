@@ -1,13 +1,26 @@
 /* How much to grow. */
 #include "check.h"
 #include "index/growth.h"
+#include "vmm/vmm.h"
 
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)
 #define G (2 * MIB)
 
-static vmm__growth usual(vmm__u64 committed, vmm__u64 request) {
-  return (vmm__growth){committed, request, 2 * MIB, 128 * MIB, G, UINT64_MAX, UINT64_MAX};
+/* A pool on a device of 128 GiB or more. */
+static vmm__growth usual(vmm__u64 committed, vmm__u64 live, vmm__u64 request) {
+  return (vmm__growth){.policy = VMM_GROWTH_PROPORTIONAL,
+                       .step = 64 * MIB,
+                       .committed = committed,
+                       .live = live,
+                       .request = request,
+                       .mapping_min = G,
+                       .mapping_max = 64 * MIB,
+                       .ahead_max = UINT64_MAX,
+                       .small = 4 * GIB,
+                       .granularity = G,
+                       .limit_left = UINT64_MAX,
+                       .room = UINT64_MAX};
 }
 
 static vmm__u64 size_of(vmm__growth growth) {
@@ -16,25 +29,85 @@ static vmm__u64 size_of(vmm__growth growth) {
   return vmm__growth_size(&growth, &size) == VMM__GROWTH_OK ? size : 0;
 }
 
-TEST(growth_is_an_eighth_of_the_pool_between_its_bounds) {
-  CHECK_EQ(size_of(usual(0, 1)), 2 * MIB);
-  CHECK_EQ(size_of(usual(16 * MIB, 1)), 2 * MIB);
-  CHECK_EQ(size_of(usual(17 * MIB, 1)), 4 * MIB);
-  CHECK_EQ(size_of(usual(256 * MIB, 1)), 32 * MIB);
-  CHECK_EQ(size_of(usual(GIB, 1)), 128 * MIB);
-  CHECK_EQ(size_of(usual(64 * GIB, 1)), 128 * MIB);
-  CHECK_EQ(size_of(usual(UINT64_MAX, 1)), 128 * MIB);
+TEST(a_small_pool_doubles_to_powers_of_two) {
+  CHECK_EQ(size_of(usual(0, 256, 256)), G);
+  CHECK_EQ(size_of(usual(0, G, G)), G);
+  CHECK_EQ(size_of(usual(G, G + 1, 1)), G);
+  CHECK_EQ(size_of(usual(4 * MIB, 4 * MIB + 256, 256)), 4 * MIB);
+  CHECK_EQ(size_of(usual(64 * MIB, 65 * MIB, MIB)), 64 * MIB);
+  CHECK_EQ(size_of(usual(2 * GIB, 2 * GIB + G, G)), 2 * GIB);
+  CHECK_EQ(size_of(usual(0, 100 * MIB, 100 * MIB)), 128 * MIB);
+}
+
+TEST(a_large_pool_stays_within_a_tenth_of_what_is_live) {
+  vmm__u64 live;
+
+  for (live = 4 * GIB; live < 200 * GIB; live += 777 * MIB) {
+    vmm__u64 size = size_of(usual(live, live + G, G));
+
+    CHECK(live + size <= live + G + (live + G) / 10);
+    CHECK(live + size > live + live / 10 - G);
+  }
+}
+
+TEST(what_is_committed_and_cannot_be_used_counts_against_the_growth) {
+  CHECK_EQ(size_of(usual(11 * GIB, 10 * GIB, 30 * MIB)), 30 * MIB); /* a tenth more than is live already */
+  CHECK_EQ(size_of(usual(20 * GIB, 10 * GIB, G)), G);
+  CHECK_EQ(size_of(usual(512 * MIB, 300 * MIB, G)), 512 * MIB); /* but not in a small one */
+  CHECK_EQ(size_of(usual(UINT64_MAX - GIB, UINT64_MAX - GIB, G)), vmm__round_down(GIB, G));
+}
+
+TEST(a_pool_on_a_small_device_is_no_longer_small) {
+  vmm__growth growth = usual(GIB, GIB + G, G);
+
+  CHECK_EQ(vmm__growth_small(8 * GIB), 256 * MIB);
+  CHECK_EQ(vmm__growth_small(1024 * GIB), 4 * GIB);
+  growth.small = vmm__growth_small(8 * GIB);
+  CHECK_EQ(size_of(growth), vmm__round_down((GIB + G) / 10 + G, G));
+  growth = usual(160 * MIB, 162 * MIB, G); /* doubles up to there only */
+  growth.small = 200 * MIB;
+  CHECK_EQ(size_of(growth), 40 * MIB);
 }
 
 TEST(growth_is_the_request_if_that_is_larger) {
-  CHECK_EQ(size_of(usual(0, 2 * MIB)), 2 * MIB);
-  CHECK_EQ(size_of(usual(0, 2 * MIB + 1)), 4 * MIB);
-  CHECK_EQ(size_of(usual(0, 8 * GIB)), 8 * GIB);
-  CHECK_EQ(size_of(usual(64 * GIB, 8 * GIB - 1)), 8 * GIB);
+  CHECK_EQ(size_of(usual(0, G + 1, G + 1)), 4 * MIB);
+  CHECK_EQ(size_of(usual(0, 8 * GIB, 8 * GIB)), vmm__round_down(8 * GIB / 10 + 8 * GIB, G));
+  CHECK_EQ(size_of(usual(80 * GIB, 64 * GIB, 8 * GIB - 1)), 8 * GIB);
+}
+
+TEST(other_policies_and_bounds) {
+  vmm__growth growth = usual(10 * GIB, 10 * GIB, 30 * MIB);
+
+  growth.policy = VMM_GROWTH_EXACT;
+  CHECK_EQ(size_of(growth), 30 * MIB);
+  growth.mapping_min = 50 * MIB;
+  CHECK_EQ(size_of(growth), 50 * MIB);
+  growth.policy = VMM_GROWTH_FIXED;
+  CHECK_EQ(size_of(growth), 64 * MIB);
+  growth.request = 70 * MIB;
+  CHECK_EQ(size_of(growth), 70 * MIB);
+  growth.policy = VMM_GROWTH_PROPORTIONAL;
+  growth.ahead_max = 100 * MIB;
+  CHECK_EQ(size_of(growth), 100 * MIB);
+  growth.request = 200 * MIB;
+  CHECK_EQ(size_of(growth), 200 * MIB);
+}
+
+TEST(what_is_at_hand_comes_first) {
+  vmm__growth growth = usual(10 * GIB, 10 * GIB, 30 * MIB);
+
+  growth.at_hand = 30 * MIB;
+  CHECK_EQ(size_of(growth), 30 * MIB);
+  growth.at_hand = 300 * MIB;
+  CHECK_EQ(size_of(growth), 300 * MIB); /* handles map whole */
+  growth.at_hand = 20 * MIB;
+  CHECK_EQ(size_of(growth), 20 * MIB + GIB);
+  growth.policy = VMM_GROWTH_EXACT;
+  CHECK_EQ(size_of(growth), 30 * MIB);
 }
 
 TEST(growth_is_cut_to_what_is_left_but_not_below_the_request) {
-  vmm__growth growth = usual(GIB, 3 * MIB);
+  vmm__growth growth = usual(GIB, GIB + 3 * MIB, 3 * MIB);
   vmm__u64 size;
 
   growth.limit_left = 10 * MIB;
@@ -57,7 +130,7 @@ TEST(growth_is_cut_to_what_is_left_but_not_below_the_request) {
 }
 
 TEST(growth_answers_sizes_that_cannot_be_rounded) {
-  vmm__growth growth = usual(0, UINT64_MAX);
+  vmm__growth growth = usual(0, UINT64_MAX, UINT64_MAX);
   vmm__u64 size;
 
   CHECK_EQ(vmm__growth_size(&growth, &size), VMM__GROWTH_OVERFLOW);
@@ -66,20 +139,49 @@ TEST(growth_answers_sizes_that_cannot_be_rounded) {
   growth.request = UINT64_MAX - G + 1; /* the largest multiple */
   CHECK_EQ(vmm__growth_size(&growth, &size), VMM__GROWTH_OK);
   CHECK_EQ(size, UINT64_MAX - G + 1);
-  growth = usual(UINT64_MAX, 1);
-  growth.mapping_max = UINT64_MAX;
+  growth = usual(UINT64_MAX, UINT64_MAX, 1);
   growth.mapping_min = UINT64_MAX;
   CHECK_EQ(vmm__growth_size(&growth, &size), VMM__GROWTH_OK);
   CHECK_EQ(size, UINT64_MAX - G + 1);
 }
 
 TEST(growth_rounds_to_granularities_that_are_no_powers_of_two) {
-  vmm__growth growth = usual(100 * MIB, 1);
+  vmm__growth growth = usual(100 * MIB, 100 * MIB + 1, 1);
 
   growth.granularity = 3 * MIB;
-  CHECK_EQ(size_of(growth), 15 * MIB);
+  CHECK_EQ(size_of(growth), 27 * MIB);
   growth.limit_left = 14 * MIB;
   CHECK_EQ(size_of(growth), 12 * MIB);
+}
+
+TEST(what_is_created_comes_in_pieces_unless_the_request_is_most_of_the_pool) {
+  vmm__growth growth = usual(10 * GIB, 10 * GIB, GIB);
+
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), 80 * MIB); /* a 128th of the pool */
+  CHECK_EQ(vmm__growth_piece(&growth, 256 * MIB), 32 * MIB);
+  CHECK_EQ(vmm__growth_piece(&growth, 40 * MIB), 8 * MIB);
+  CHECK_EQ(vmm__growth_piece(&growth, 4 * MIB), 4 * MIB);
+  growth.request = 10 * GIB;
+  CHECK_EQ(vmm__growth_piece(&growth, 11 * GIB), 11 * GIB);
+  growth = usual(100 * MIB, 100 * MIB, MIB);
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), 64 * MIB);
+  growth.mapping_min = growth.mapping_max = 4 * MIB;
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), 4 * MIB);
+}
+
+/* The bounds that the replays hold it to, for demand that rises without a stop. */
+TEST(growths_per_doubling_and_excess_are_bounded) {
+  vmm__u64 committed = 0, live, growths = 0, at_small = 0;
+
+  for (live = G; live <= 128 * GIB; live += G) {
+    if (live <= committed) continue;
+    committed += size_of(usual(committed, live, G));
+    growths++;
+    if (live <= 4 * GIB) at_small = growths;
+    CHECK(live < 4 * GIB ? committed <= 2 * live : committed <= live + live / 10);
+  }
+  CHECK_EQ(at_small, 12);
+  CHECK(growths - at_small <= 5 * 7 + 3);
 }
 
 TEST(growth_gets_smaller_down_to_the_request) {
