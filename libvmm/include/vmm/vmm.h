@@ -112,6 +112,7 @@ typedef struct vmm_host_memory {
 typedef struct vmm_driver vmm_driver; /* vmm/driver.h */
 typedef struct vmm_device vmm_device;
 typedef struct vmm_pool vmm_pool;
+typedef struct vmm_lease vmm_lease;
 
 /* What is waited for before the address range is edited, in the growth branch only. */
 typedef enum vmm_sync_policy {
@@ -190,8 +191,18 @@ typedef enum vmm_capture_end {
 VMM_API vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error *error);
 
 /* Ends an announced capture; call it after cuStreamEndCapture. `how` is a vmm_capture_end.
+ * What was allocated or freed on the stream meanwhile, in all pools of the device, belongs to the capture's lease: a graph
+ * uses those addresses each time it is launched. Such memory is reused within the capture only, and is neither trimmed nor
+ * moved until the lease is released. *lease: to be released when the graph is gone; NULL after VMM_CAPTURE_ABORTED, which ends
+ * the lease at once. Where `lease` is NULL the lease lasts as long as each pool.
  * Status: INVALID_ARGUMENT (not announced, unknown `how`), FORKED. No driver call. */
-VMM_API vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm_error *error);
+VMM_API vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm_lease **lease,
+                                          vmm_error *error);
+
+/* The graph is gone: no further launch of it is to come. What it used is free for others once all work queued on the
+ * context so far is done; blocks of it that still live become blocks like others. Ends the lease, before its device is
+ * closed. Status: INVALID_ARGUMENT (NULL), FORKED. No driver call. */
+VMM_API vmm_status vmm_lease_release(vmm_lease *lease, vmm_error *error);
 
 /* Sets the bytes of physical memory that all pools of the device may hold together; 0: no limit. A limit below what is
  * held now only stops growth. Status: INVALID_ARGUMENT, FORKED. No driver call. */
@@ -513,6 +524,13 @@ typedef struct vmm_mapping_info {
 VMM_API vmm_status vmm_pool_get_mappings(vmm_pool *pool, vmm_mapping_info *array, size_t capacity, size_t *count,
                                          vmm_error *error);
 
+/* Tells whether backing changed: the highest generation of the mappings that hold [address, address + size). It is the same as
+ * before as long as none of them was unmapped or made anew, so whoever keeps something by address (a captured graph, a
+ * registration for RDMA or NCCL) compares it. Status: INVALID_ARGUMENT (NULL, size 0), UNKNOWN_ADDRESS (part of the range is
+ * not mapped), FORKED. No driver call. */
+VMM_API vmm_status vmm_pool_get_generation(vmm_pool *pool, unsigned long long address, unsigned long long size,
+                                           unsigned long long *generation, vmm_error *error);
+
 typedef struct vmm_pool_stats {
   size_t struct_size;
   unsigned long long address;         /* start of the reservation */
@@ -558,6 +576,8 @@ typedef struct vmm_pool_stats {
       limbo_count; /* total of blocks freed behind a context-wide fence: used by several streams, or on one
                                         that the pool does not know */
   unsigned long long fence_failures; /* total of seals that could not be recorded: a context-wide fence stands in */
+  unsigned long long lease_count;    /* captures whose memory is leased */
+  unsigned long long lease_bytes;    /* free, but for their graphs alone */
 } vmm_pool_stats;
 
 /* Fills *stats up to stats->struct_size. Status: INVALID_ARGUMENT, VERSION, FORKED. No driver call; does not wait for a

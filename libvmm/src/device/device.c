@@ -1,5 +1,5 @@
 /* A device's clock, events, loss, owners of address ranges, and what can be asked of it. */
-#include "device/device.h"
+#include "device/work.h"
 
 #include <string.h>
 
@@ -94,10 +94,45 @@ vmm__client *vmm__device_pin_client(vmm_device *device, vmm__u64 address) {
   return client;
 }
 
+vmm__u64 vmm__device_round(vmm_device *device) {
+  vmm__u64 round;
+
+  vmm__lock_acquire(&device->lock);
+  round = ++device->rounds;
+  vmm__lock_release(&device->lock);
+  return round;
+}
+
+vmm__client *vmm__device_next_client(vmm_device *device, vmm__u64 round) {
+  vmm__client *client;
+
+  vmm__lock_acquire(&device->lock);
+  for (client = device->clients; client != NULL; client = client->next)
+    if (client->visited < round) break;
+  if (client != NULL) {
+    client->visited = round;
+    client->pins++;
+  }
+  vmm__lock_release(&device->lock);
+  return client;
+}
+
 void vmm__device_unpin_client(vmm_device *device, vmm__client *client) {
   vmm__lock_acquire(&device->lock);
   client->pins--;
   vmm__lock_release(&device->lock);
+}
+
+/* Those that have to call the driver: under the structure lock no client goes. */
+void vmm__device_forget_in_clients(struct vmm__work *work, const void *stream) {
+  vmm_device *device = work->device;
+  vmm__u64 round = vmm__device_round(device);
+  vmm__client *client;
+
+  while ((client = vmm__device_next_client(device, round)) != NULL) {
+    client->forget_stream(client, work, stream);
+    vmm__device_unpin_client(device, client);
+  }
 }
 
 /* ---- public ---- */
@@ -154,6 +189,7 @@ vmm_status vmm_device_get_info(vmm_device *device, vmm_device_info *info, vmm_er
 vmm_status vmm_device_get_stats(vmm_device *device, vmm_device_stats *stats, vmm_error *error) {
   vmm_device_stats copy;
   vmm__device_counters counters;
+  vmm__u64 captures;
   vmm_status status = refuse(device, stats, "vmm_device_get_stats", error);
 
   if (status != VMM_OK) return status;
@@ -161,6 +197,7 @@ vmm_status vmm_device_get_stats(vmm_device *device, vmm_device_stats *stats, vmm
   vmm__lock_acquire(&device->lock);
   counters = device->counters;
   copy.limit = device->limit;
+  captures = (vmm__u64)atomic_load(&device->captures);
   vmm__lock_release(&device->lock);
   copy.handle_count = counters.handle_count;
   copy.handle_bytes = counters.handle_bytes;
@@ -181,7 +218,7 @@ vmm_status vmm_device_get_stats(vmm_device *device, vmm_device_stats *stats, vmm
   copy.pressure_count = counters.pressure_count;
   copy.pool_count = counters.client_count;
   copy.stream_count = counters.stream_count;
-  copy.capture_count = counters.capture_count;
+  copy.capture_count = captures;
   return vmm__output_write(stats, &copy, sizeof copy, "vmm_device_stats", error);
 }
 

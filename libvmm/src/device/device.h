@@ -22,11 +22,12 @@ typedef struct vmm__call_counter {
 typedef struct vmm__stream {
   struct vmm__stream *next;
   void *stream;
-  void *event;    /* made at registration, so that a fence needs no creation; NULL for a stream only announced */
-  bool known;     /* registered by the caller */
-  bool capturing; /* announced */
-  bool fenced;    /* forgotten: `event` is recorded and not yet seen done */
-  bool awaited;   /* `event` was recorded by the wait under way; under the structure lock */
+  void *event;      /* made at registration, so that a fence needs no creation; NULL for a stream only announced */
+  bool known;       /* registered by the caller */
+  bool capturing;   /* announced */
+  vmm_lease *lease; /* of that capture */
+  bool fenced;      /* forgotten: `event` is recorded and not yet seen done */
+  bool awaited;     /* `event` was recorded by the wait under way; under the structure lock */
 } vmm__stream;
 
 /* Whoever owns an address range on the device: a pool. The list serves lookup by address. */
@@ -39,6 +40,11 @@ typedef struct vmm__client {
   bool (*end_abandoned)(struct vmm__client *client, vmm__u64 deadline);
   /* A stream is forgotten: what waits for its work records the last fence now. Under the structure lock. */
   void (*forget_stream)(struct vmm__client *client, struct vmm__work *work, const void *stream);
+  /* A capture is announced: whatever it takes to lease memory to one more. Under the structure lock. */
+  vmm_status (*prepare_lease)(struct vmm__client *client, struct vmm__work *work);
+  /* A lease is over: no graph uses its memory any more. Makes no driver call. */
+  void (*end_lease)(struct vmm__client *client, vmm__u64 lease);
+  vmm__u64 visited; /* the last round over all clients that saw it */
 } vmm__client;
 
 typedef struct vmm__device_counters {
@@ -47,7 +53,7 @@ typedef struct vmm__device_counters {
   vmm__u64 created_count, created_bytes, released_count, released_bytes;
   vmm__u64 quarantined_count, quarantined_bytes;
   vmm__u64 retry_count, not_ready_count, not_confirmed_count, quiesce_count, pressure_count;
-  vmm__u64 client_count, stream_count, capture_count;
+  vmm__u64 client_count, stream_count;
 } vmm__device_counters;
 
 struct vmm_device {
@@ -76,6 +82,9 @@ struct vmm_device {
   vmm__lock lock; /* all below but the atomics */
   vmm__stream *streams;
   vmm__client *clients;
+  vmm__u64 rounds; /* over all clients */
+  vmm_lease *leases;
+  vmm__u64 lease_count; /* ever made */
   vmm__handle *idle, *quarantined;
   vmm__device_counters counters;
   vmm__u64 limit, idle_limit;
@@ -85,7 +94,8 @@ struct vmm_device {
   unsigned queueing; /* threads that queue work of the library's on a stream of the caller's now */
 
   _Atomic(vmm__u64) reserved_bytes;
-  atomic_int lost; /* 0, or the code that told */
+  atomic_int captures; /* announced; changed under the lock */
+  atomic_int lost;     /* 0, or the code that told */
   vmm__events events;
   vmm__call_counter calls[VMM_OP_COUNT];
 };
@@ -113,6 +123,14 @@ void vmm__device_remove_client(vmm_device *device, vmm__client *client);
 
 /* The owner of the range that holds an address, or NULL. It is not ended while pinned. Remove waits for that: a pin is
  * held for a lookup only, never across a driver call or a wait. */
+/* Each client once, pinned while it is looked at: start with a round of its own (vmm__device_round), NULL at the end. Those
+ * that come meanwhile may be left out. */
+vmm__u64 vmm__device_round(vmm_device *device);
+vmm__client *vmm__device_next_client(vmm_device *device, vmm__u64 round);
+
+/* Tells every client that a stream is forgotten. Under the structure lock. */
+void vmm__device_forget_in_clients(struct vmm__work *work, const void *stream);
+
 vmm__client *vmm__device_pin_client(vmm_device *device, vmm__u64 address);
 void vmm__device_unpin_client(vmm_device *device, vmm__client *client);
 

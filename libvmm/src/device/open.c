@@ -295,6 +295,7 @@ static vmm_status close_last(vmm__work *work) {
     return vmm__work_call_failed(work, VMM_OP_mem_release, work->undo_code, 0, device->counters.quarantined_bytes);
   failures = work->undo_failures;
   vmm__streams_close(work);
+  vmm__leases_close(work->device);
   drop_objects(work);
   vmm__work_unlock(work);
   drop_context(work);
@@ -341,7 +342,7 @@ vmm_status vmm_device_close(vmm_device *device, vmm_error *error) {
   work.teardown = vmm__device_lost(device);
   vmm__lock_acquire(&device->lock);
   pools = device->counters.client_count;
-  captures = work.teardown ? 0 : device->counters.capture_count;
+  captures = work.teardown ? 0 : (vmm__u64)atomic_load(&device->captures);
   vmm__lock_release(&device->lock);
   if (device->count > 1) {
     device->count--;

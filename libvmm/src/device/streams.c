@@ -1,18 +1,17 @@
-/* Registered streams and announced captures. The list is short. Entries come and go only with the structure lock and the
+/* Registered streams. The list is short. Entries come and go only with the structure lock and the
  * device lock held, so that a quiesce, which has the first, may walk it across driver calls; what an entry says changes
  * under the device lock. */
 #include "device/streams.h"
 
-#include "base/clock.h"
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/status.h"
 
-enum { PER_THREAD_STREAM = 2, QUEUEING_POLL_NS = 10000 };
+enum { PER_THREAD_STREAM = 2 };
 
-static bool is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
+static bool is_legacy(const void *stream) { return vmm__stream_is_legacy(stream); }
 
-static vmm__stream *find(vmm_device *device, const void *stream) {
+vmm__stream *vmm__stream_find(vmm_device *device, const void *stream) {
   vmm__stream *entry;
 
   for (entry = device->streams; entry != NULL; entry = entry->next)
@@ -22,23 +21,14 @@ static vmm__stream *find(vmm_device *device, const void *stream) {
   return NULL;
 }
 
-bool vmm__captures_announced(vmm_device *device) {
-  bool announced;
-
-  vmm__lock_acquire(&device->lock);
-  announced = device->counters.capture_count != 0;
-  vmm__lock_release(&device->lock);
-  return announced;
-}
-
 /* Whether work on the stream would touch an announced capture, as far as the library was told: the legacy stream would
  * touch that of any blocking stream. Under the device lock. */
 static bool told_captured(vmm_device *device, const void *stream) {
   const vmm__stream *entry;
 
-  if (device->counters.capture_count == 0) return false;
+  if (!vmm__captures_announced(device)) return false;
   if (is_legacy(stream)) return true;
-  entry = find(device, stream);
+  entry = vmm__stream_find(device, stream);
   return entry != NULL && entry->capturing;
 }
 
@@ -121,9 +111,9 @@ static void discard(vmm__work *work, vmm__stream *entry) {
   vmm__memory_release(&device->memory, entry, 1, sizeof *entry);
 }
 
-static void count_streams(vmm_device *device, int streams, int captures) {
+void vmm__streams_count(vmm_device *device, int streams, int captures) {
   device->counters.stream_count += (vmm__u64)streams;
-  device->counters.capture_count += (vmm__u64)captures;
+  atomic_fetch_add(&device->captures, captures);
 }
 
 static vmm_status start(vmm__work *work, vmm_device *device, const char *function, vmm_error *error) {
@@ -143,7 +133,7 @@ vmm_status vmm__stream_register(vmm__work *work, void *stream) {
   void *event = NULL;
 
   vmm__lock_acquire(&device->lock);
-  entry = find(device, stream);
+  entry = vmm__stream_find(device, stream);
   vmm__lock_release(&device->lock);
   if (entry == NULL) {
     entry = vmm__memory_allocate(&device->memory, 1, sizeof *entry);
@@ -155,7 +145,7 @@ vmm_status vmm__stream_register(vmm__work *work, void *stream) {
   if (fresh) insert(device, entry);
   vmm__lock_acquire(&device->lock);
   if (event != NULL) entry->event = event;
-  if (!entry->known) count_streams(device, 1, 0);
+  if (!entry->known) vmm__streams_count(device, 1, 0);
   entry->known = true;
   vmm__lock_release(&device->lock);
   return VMM_OK;
@@ -196,17 +186,6 @@ static bool record_last(vmm__work *work, vmm__stream *entry) {
   return CU_UNDO(work, ctx_record_event, (device, device->context, entry->event)) == VMM_CODE_SUCCESS;
 }
 
-/* Clients come and go under the structure lock, or are new and know no stream yet. */
-static void tell_clients(vmm__work *work, const void *stream) {
-  vmm_device *device = work->device;
-  vmm__client *client;
-
-  vmm__lock_acquire(&device->lock);
-  client = device->clients;
-  vmm__lock_release(&device->lock);
-  for (; client != NULL; client = client->next) client->forget_stream(client, work, stream);
-}
-
 vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error *error) {
   vmm__work work;
   vmm__stream *entry;
@@ -218,7 +197,7 @@ vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error 
   work.teardown = vmm__device_lost(device);
   if (vmm__work_lock(&work) != VMM_OK) return vmm__work_finish(&work, error);
   vmm__lock_acquire(&device->lock);
-  entry = find(device, stream);
+  entry = vmm__stream_find(device, stream);
   if (entry == NULL || !entry->known)
     (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT, "the stream is not registered");
   else if (entry->capturing) (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream is being captured");
@@ -229,103 +208,16 @@ vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error 
     (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream takes part in an announced capture");
     return vmm__work_finish(&work, error);
   }
-  tell_clients(&work, stream);
+  vmm__device_forget_in_clients(&work, stream);
   recorded = record_last(&work, entry);
   vmm__lock_acquire(&device->lock);
   entry->known = false;
   entry->stream = NULL;
   entry->fenced = recorded;
-  count_streams(device, -1, 0);
+  vmm__streams_count(device, -1, 0);
   vmm__lock_release(&device->lock);
   if (!recorded) discard(&work, entry);
   return vmm__work_finish(&work, error);
-}
-
-/* Under the device lock. False if no capture of the stream is announced. */
-static bool end_capture(vmm_device *device, const void *stream) {
-  vmm__stream *entry = find(device, stream);
-
-  if (entry == NULL || !entry->capturing) return false;
-  entry->capturing = false;
-  count_streams(device, 0, -1);
-  return true;
-}
-
-/* Threads that asked before the capture was announced may still be queueing. If they do not end in time (real time:
- * threads are waited for, not the GPU) the announcement is taken back: false. */
-static bool wait_for_queueing(vmm_device *device, void *stream) {
-  vmm__u64 start = vmm__clock_now();
-
-  for (;;) {
-    bool done, late = vmm__clock_now() - start >= device->deadline_ns;
-
-    vmm__lock_acquire(&device->lock);
-    done = device->queueing == 0;
-    if (!done && late) (void)end_capture(device, stream);
-    vmm__lock_release(&device->lock);
-    if (done || late) return done;
-    vmm__clock_wait(QUEUEING_POLL_NS);
-  }
-}
-
-vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error *error) {
-  vmm__work work;
-  vmm__stream *entry, *fresh;
-  vmm_status status = start(&work, device, "vmm_device_capture_begin", error);
-
-  if (device == NULL || status == VMM_ERROR_FORKED) return status;
-  if (is_legacy(stream))
-    (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT, "the legacy stream cannot be captured");
-  if (work.status != VMM_OK) return vmm__work_finish(&work, error);
-  fresh = vmm__memory_allocate(&device->memory, 1, sizeof *fresh);
-  if (fresh == NULL) {
-    (void)vmm__work_fail(&work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
-    return vmm__work_finish(&work, error);
-  }
-  /* The structure lock is what a growth holds: once it is had, no context-wide call is under way. Scrubs queue without it
-   * and are waited for below. */
-  if (!vmm__lock_acquire_within(&device->structure, vmm__work_time_left(&work))) {
-    (void)vmm__work_fail(&work, VMM_ERROR_TIMEOUT, "a growth or trim on the device lasted beyond the deadline");
-  } else {
-    work.locked = true;
-    vmm__lock_acquire(&device->lock);
-    entry = find(device, stream);
-    if (entry != NULL && entry->capturing) {
-      (void)vmm__work_fail(&work, VMM_ERROR_BUSY, "a capture of this stream is announced already");
-    } else {
-      if (entry == NULL) {
-        entry = fresh;
-        fresh = NULL;
-        entry->stream = stream;
-        entry->next = device->streams;
-        device->streams = entry;
-      }
-      entry->capturing = true;
-      count_streams(device, 0, 1);
-    }
-    vmm__lock_release(&device->lock);
-    vmm__work_unlock(&work);
-    if (work.status == VMM_OK && !wait_for_queueing(device, stream))
-      (void)vmm__work_fail(&work, VMM_ERROR_TIMEOUT, "a scrub that another thread queues lasted beyond the deadline");
-  }
-  status = vmm__work_finish(&work, error);
-  vmm__memory_release(&device->memory, fresh, 1, sizeof *fresh);
-  return status;
-}
-
-/* Takes no structure lock: a driver call that blocks in a growth must not hold up the end of a capture. An entry that
- * nothing names any more is swept by the next quiesce. */
-vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm_error *error) {
-  bool found;
-
-  if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_capture_end");
-  if (device == NULL || (how != VMM_CAPTURE_COMMITTED && how != VMM_CAPTURE_ABORTED))
-    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: device is NULL, or `how` is unknown");
-  vmm__lock_acquire(&device->lock);
-  found = end_capture(device, stream);
-  vmm__lock_release(&device->lock);
-  if (found) return VMM_OK;
-  return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_capture_end: no capture of this stream is announced");
 }
 
 void vmm__streams_close(vmm__work *work) {

@@ -28,7 +28,16 @@ vmm_status vmm__fence_wait(vmm__work *work, void *event);
 /* Makes a stream known, as vmm_device_register_stream does. Needs the structure lock and the context. */
 vmm_status vmm__stream_register(vmm__work *work, void *stream);
 
-bool vmm__captures_announced(vmm_device *device);
+/* Announced captures that have not ended. */
+static inline bool vmm__captures_announced(vmm_device *device) {
+  return atomic_load_explicit(&device->captures, memory_order_acquire) != 0;
+}
+
+/* The legacy stream has two values. */
+static inline bool vmm__stream_is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
+static inline bool vmm__stream_is_same(const void *a, const void *b) {
+  return a == b || (vmm__stream_is_legacy(a) && vmm__stream_is_legacy(b));
+}
 
 /* Records an event on a stream of the caller's, unless that could touch an announced capture: the stream is captured, or
  * was drawn into a capture by an event, or is the legacy stream. *recorded says whether it is a fence now; an event that is
@@ -39,6 +48,13 @@ vmm_status vmm__stream_record(vmm__work *work, void *event, void *stream, bool *
  * the two. CAPTURE if the work would touch an announced one; then there is nothing to end. Needs the context. */
 vmm_status vmm__stream_use(vmm__work *work, void *stream);
 void vmm__stream_unuse(vmm_device *device);
+
+/* The entry of a stream that is known or announced, or NULL; and the counters of both. Under the device lock. */
+vmm__stream *vmm__stream_find(vmm_device *device, const void *stream);
+void vmm__streams_count(vmm_device *device, int streams, int captures);
+
+/* The lease of the announced capture that the stream takes part in; 0 if it takes part in none. */
+vmm__u64 vmm__stream_lease(vmm_device *device, const void *stream);
 
 /* What an entry of the list says now. */
 typedef struct vmm__stream_view {
@@ -52,6 +68,9 @@ vmm__stream_view vmm__stream_look(vmm_device *device, const vmm__stream *entry);
 
 /* Ends forgotten streams whose last fence has passed. Needs the structure lock and the context. */
 void vmm__streams_sweep(vmm__work *work);
+
+/* Forgets leases that nobody released; for close. */
+void vmm__leases_close(vmm_device *device);
 
 /* Ends all streams the device still knows; for close. */
 void vmm__streams_close(vmm__work *work);

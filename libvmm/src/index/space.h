@@ -155,6 +155,8 @@ bool vmm__space_next_block(vmm__space *space, vmm__u64 address, vmm__block *out)
 vmm__u64 vmm__space_free_before(vmm__space *space, vmm__u64 address, unsigned arena_a, unsigned arena_b);
 /* Whether a range is wholly free (size not 0), and in which arena; VMM__ARENA_MIXED for several. `arena` may be NULL. */
 bool vmm__space_arena_of(vmm__space *space, vmm__u64 address, vmm__u64 size, unsigned *arena);
+/* Whether any of a range that is wholly free lies in an arena that blocks stick to. */
+bool vmm__space_sticks(vmm__space *space, vmm__u64 address, vmm__u64 size);
 /* The contiguous free runs, of whatever arenas, of at least `size` bytes (a unit or more), each once, in no order: start
  * from a zeroed walk. False at the end. The space must not change meanwhile. */
 typedef struct vmm__space_walk {

@@ -78,6 +78,17 @@ bool vmm__space_arena_of(vmm__space *space, vmm__u64 address, vmm__u64 size, uns
   return true;
 }
 
+bool vmm__space_sticks(vmm__space *space, vmm__u64 address, vmm__u64 size) {
+  uint32_t id = vmm__space_free_holding(space, address, size);
+  vmm__u64 end = address;
+
+  for (; id != 0 && end < address + size; id = vmm__space_record(space, id)->next) {
+    if (space->ids[vmm__arena_of(space, vmm__space_record(space, id))->id].sticky) return true;
+    end = vmm__record_end(vmm__space_record(space, id));
+  }
+  return false;
+}
+
 /* ---- the walk over runs ----
  *
  * Ranges of one arena never touch, so a run of several has one outside the arena with most ranges at every second place.

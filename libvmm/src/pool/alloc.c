@@ -38,6 +38,15 @@ static vmm__u64 cut(vmm_pool *pool, unsigned arena, const vmm__pool_request *req
   return vmm__space_alloc(&pool->space, arena, request->size, request->alignment, request->requested, request->tag);
 }
 
+/* What a capture takes becomes its lease's first, so that it sticks to it. */
+static vmm__u64 cut_idle(vmm_pool *pool, const vmm__pool_request *request) {
+  vmm__u64 address = cut(pool, VMM__ARENA_IDLE, request);
+
+  if (address == 0 || !request->stream->leased) return address;
+  (void)vmm__space_free(&pool->space, address, request->stream->open, NULL);
+  return cut(pool, request->stream->open, request);
+}
+
 vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
   vmm__space *space = &pool->space;
   vmm__u64 address;
@@ -49,7 +58,7 @@ vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
   }
   if (pool->alone != NULL && pool->alone != request->stream) vmm__pool_share(pool);
   address = cut(pool, request->stream->open, request);
-  if (address == 0 && request->stream->open != VMM__ARENA_IDLE) address = cut(pool, VMM__ARENA_IDLE, request);
+  if (address == 0 && request->stream->open != VMM__ARENA_IDLE) address = cut_idle(pool, request);
   if (address != 0) count_alloc(pool, request->size);
   return address;
 }
@@ -121,10 +130,15 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
   return vmm__work_finish(&work, error);
 }
 
-vmm_status vmm__pool_alloc(vmm_pool *pool, const vmm__pool_request *request, unsigned long long *address,
+vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
                            const char *function, vmm_error *error) {
   vmm__u64 placed = 0;
 
+  if (vmm__captures_announced(pool->device)) {
+    vmm_status status = vmm__pool_join_capture(pool, request, function, error);
+
+    if (status != VMM_OK) return status;
+  }
   if (!vmm__device_lost(pool->device)) { /* the slow path says so */
     vmm__lock_acquire(&pool->lock);
     placed = vmm__pool_place(pool, request);
@@ -172,7 +186,7 @@ vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long
 
   /* Size 0 and sizes that wrap give 0 units. */
   if (!vmm__forked() && pool != NULL && address != NULL && units - 1 < VMM__QUICK_LARGEST_UNITS &&
-      !vmm__device_lost(pool->device)) {
+      !vmm__device_lost(pool->device) && !vmm__captures_announced(pool->device)) {
     vmm__lock_acquire(&pool->lock);
     if (__builtin_expect(!pool->closing, 1)) placed = vmm__quick_alloc(&pool->space, pool->home.open, units, size);
     if (__builtin_expect(placed != 0, 1)) count_alloc(pool, units * VMM__BLOCK_UNIT);
@@ -232,6 +246,19 @@ vmm_status vmm__pool_not_a_block(vmm__u64 address, const char *function, vmm_err
   return status;
 }
 
+bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsigned arena, bool ordered) {
+  if (ordered && vmm__captures_announced(pool->device)) arena = vmm__pool_captured_arena(pool, stream, arena);
+  if (arena == VMM__ARENA_MIXED) { /* more captures than can be told apart: it stays till the pool ends */
+    vmm__block block;
+
+    pool->counters.fence_failures++;
+    return vmm__space_find(&pool->space, address, &block) && block.address == address;
+  }
+  if (!vmm__space_free(&pool->space, address, arena, NULL)) return false;
+  count_free(pool, ordered);
+  return true;
+}
+
 /* All of a free that its first try does not do. */
 static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 address, bool ordered,
                                                       const char *function, vmm_error *error) {
@@ -240,11 +267,9 @@ static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 a
 
   if (status != VMM_OK) return status;
   vmm__lock_acquire(&pool->lock);
-  found = vmm__space_free(&pool->space, address, ordered ? pool->home.open : VMM__ARENA_IDLE, NULL);
-  if (found) count_free(pool, ordered);
+  found = vmm__pool_give(pool, address, pool->home_stream, ordered ? pool->home.open : VMM__ARENA_IDLE, ordered);
   vmm__lock_release(&pool->lock);
-  if (found) return VMM_OK;
-  return vmm__pool_not_a_block(address, function, error);
+  return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
 }
 
 /* Both orders of free that there are now are the same to the index: reuse on the home stream needs no fence, and a block
@@ -252,7 +277,7 @@ static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 a
 static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) {
   bool found;
 
-  if (vmm__forked() || pool == NULL) return false;
+  if (vmm__forked() || pool == NULL || vmm__captures_announced(pool->device)) return false;
   vmm__slots_prefetch(&pool->space.slots, address); /* on its way while the lock is taken */
   vmm__lock_acquire(&pool->lock);
   found = vmm__quick_free(&pool->space, address, ordered ? pool->home.open : VMM__ARENA_IDLE);

@@ -64,12 +64,10 @@ vmm_status vmm_pool_alloc_async(vmm_pool *pool, unsigned long long size, void *s
 }
 
 /* Into the arena of an entry, or limbo. Pool lock. */
-static bool give(vmm_pool *pool, vmm__u64 address, const vmm__pool_stream *entry) {
+static bool give(vmm_pool *pool, vmm__u64 address, const void *stream, const vmm__pool_stream *entry) {
   const vmm__pool_stream *to = entry != NULL ? entry : &pool->limbo;
 
-  if (!vmm__space_free(&pool->space, address, to->open, NULL)) return false;
-  pool->counters.free_count++;
-  pool->ordered_frees++;
+  if (!vmm__pool_give(pool, address, stream, to->open, true)) return false;
   if (entry == NULL) pool->counters.limbo_count++;
   return true;
 }
@@ -78,7 +76,7 @@ static bool free_lazily(vmm_pool *pool, vmm__u64 address, const void *stream) {
   bool found;
 
   vmm__lock_acquire(&pool->lock);
-  found = give(pool, address, vmm__pool_stream_find(pool, stream, 0));
+  found = give(pool, address, stream, vmm__pool_stream_find(pool, stream, 0));
   vmm__lock_release(&pool->lock);
   return found;
 }
@@ -129,7 +127,7 @@ static bool free_eagerly(vmm_pool *pool, vmm__u64 address, void *stream, const c
       vmm__work_enter(&work) == VMM_OK)
     entry = record_for(pool, &work, stream, id, &held);
   if (!held) vmm__lock_acquire(&pool->lock);
-  found = give(pool, address, entry);
+  found = give(pool, address, stream, entry);
   if (found && entry == NULL) pool->counters.fence_failures++;
   vmm__lock_release(&pool->lock);
   (void)vmm__work_finish(&work, NULL);
@@ -154,13 +152,16 @@ vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void 
   const char *function = "vmm_pool_free_multi";
   vmm_status status = vmm__pool_refuse(pool, pool, function, error);
   bool found;
+  size_t i;
 
   if (status != VMM_OK) return status;
   if (streams == NULL || count == 0)
     return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "no stream is named");
   if (count == 1) return free_on(pool, address, streams[0], function, error);
+  for (i = 0; i + 1 < count; i++) /* a capture among them takes it */
+    if (vmm__stream_lease(pool->device, streams[i]) != 0) break;
   vmm__lock_acquire(&pool->lock);
-  found = give(pool, address, NULL);
+  found = give(pool, address, streams[i], NULL);
   vmm__lock_release(&pool->lock);
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
 }

@@ -121,6 +121,12 @@ static void forget_stream(vmm__client *client, vmm__work *work, const void *stre
   vmm__pool_forget_stream(client->owner, work, stream);
 }
 
+static vmm_status prepare_lease(vmm__client *client, vmm__work *work) {
+  return vmm__pool_prepare_lease(client->owner, work);
+}
+
+static void end_lease(vmm__client *client, vmm__u64 lease) { vmm__pool_end_lease(client->owner, lease); }
+
 static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options *options, int *raw_peers) {
   vmm_device *device = work->device;
   vmm_pool *pool = new_pool(device, options);
@@ -148,8 +154,11 @@ static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options
   pool->client.size = pool->region.size;
   pool->client.owner = pool;
   pool->client.forget_stream = forget_stream;
+  pool->client.prepare_lease = prepare_lease;
+  pool->client.end_lease = end_lease;
   vmm__device_add_client(device, &pool->client);
   if (vmm__pool_streams_open(pool, work) == VMM_OK &&
+      (!vmm__captures_announced(device) || vmm__pool_prepare_lease(pool, work) == VMM_OK) &&
       (options->initial == 0 || vmm__pool_grow_ahead(pool, work, options->initial, &grown) == VMM_OK)) {
     vmm__pool_count_work(pool, work);
     *out = pool;

@@ -30,10 +30,12 @@ static vmm_status begin(vmm_pool *pool, vmm__work *work, int mode) {
   return work->status;
 }
 
-/* Work on live blocks may be queued anywhere, so their end needs a context-wide fence, whatever was freed in order. */
+/* Work on live blocks may be queued anywhere, so their end needs a context-wide fence, whatever was freed in order. Graphs
+ * that were captured on the pool's memory end with it. */
 static vmm_status end_blocks(vmm_pool *pool, vmm__work *work) {
   bool none;
 
+  vmm__pool_end_leases(pool);
   vmm__lock_acquire(&pool->lock);
   none = pool->space.block_count == 0;
   vmm__lock_release(&pool->lock);

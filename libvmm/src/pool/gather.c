@@ -229,6 +229,7 @@ static vmm__u64 wait(vmm_pool *pool, vmm__work *work, const vmm__pool_request *r
 }
 
 vmm__u64 vmm__pool_wait_for_streams(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  if (request->stream->leased) return 0;
   return run(pool, work, request, wait);
 }
 

@@ -11,7 +11,9 @@ vmm__mapping *vmm__idle_next(vmm_pool *pool, vmm__idle_walk *walk) {
 
       if (mapping->address >= walk->end || walk->end - mapping->address < mapping->size) break;
       walk->i++;
-      if (mapping->state == VMM_MAPPING_LIVE) return mapping;
+      if (mapping->state != VMM_MAPPING_LIVE) continue;
+      if (pool->lease_count != 0 && vmm__space_sticks(&pool->space, mapping->address, mapping->size)) continue;
+      return mapping;
     }
     if (!vmm__space_next_free(&pool->space, &walk->ranges, pool->region.granularity, &address, &length)) return NULL;
     walk->i = vmm__mappings_lower_bound(table, address);

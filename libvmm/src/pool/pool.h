@@ -6,6 +6,7 @@
 #include "device/reclaim.h"
 #include "index/growth.h"
 #include "index/space.h"
+#include "pool/lease.h"
 #include "pool/streams.h"
 #include "region/region.h"
 
@@ -46,6 +47,8 @@ struct vmm_pool {
   vmm__pool_stream *alone;   /* the one that has the pool alone, or NULL */
   vmm__u64 stream_count;     /* others than the home stream */
   vmm__lock gather;
+  vmm__pool_lease *leases;
+  vmm__u64 lease_count; /* without spares */
   vmm__space space;
   vmm__region region; /* its table under the lock, see region.h */
 };
@@ -68,10 +71,14 @@ vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request);
 vmm__u64 vmm__pool_revive(vmm_pool *pool, const vmm__pool_request *request);
 
 /* A request whose stream entry is known (alloc.c), or to be found by its handle (async.c). */
-vmm_status vmm__pool_alloc(vmm_pool *pool, const vmm__pool_request *request, unsigned long long *address,
+vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
                            const char *function, vmm_error *error);
 vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
                               const char *function, vmm_error *error);
+
+/* Frees a block into an arena, or to the lease of the capture that the stream takes part in. False if no block starts
+ * there. Under the pool lock. */
+bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsigned arena, bool ordered);
 
 /* UNKNOWN_ADDRESS, for a free. */
 vmm_status vmm__pool_not_a_block(vmm__u64 address, const char *function, vmm_error *error);

@@ -116,6 +116,51 @@ static vmm__u64 trimmable(vmm_pool *pool) {
   return bytes;
 }
 
+static vmm__u64 leased(const vmm_pool *pool) {
+  const vmm__pool_lease *lease;
+  vmm__u64 bytes = 0;
+
+  for (lease = pool->leases; lease != NULL; lease = lease->next)
+    bytes += vmm__space_arena_bytes(&pool->space, lease->entry.open);
+  return bytes;
+}
+
+/* The highest generation in a range; false if part of it is not mapped. Pool lock. */
+static bool generation_of(const vmm_pool *pool, vmm__u64 address, vmm__u64 size, unsigned long long *generation) {
+  const vmm__mappings *table = &pool->region.mappings;
+  vmm__u64 end;
+  size_t i = vmm__mappings_lower_bound(table, address);
+
+  *generation = 0;
+  if (!vmm__add(address, size, &end)) return false;
+  for (; address < end; i++) {
+    const vmm__mapping *mapping = i < table->count ? vmm__mappings_at(table, i) : NULL;
+
+    if (mapping == NULL || mapping->address > address || mapping->state == VMM_MAPPING_QUARANTINED) return false;
+    if (mapping->generation > *generation) *generation = mapping->generation;
+    address = mapping->address + mapping->size;
+  }
+  return true;
+}
+
+vmm_status vmm_pool_get_generation(vmm_pool *pool, unsigned long long address, unsigned long long size,
+                                   unsigned long long *generation, vmm_error *error) {
+  const char *function = "vmm_pool_get_generation";
+  vmm_status status = vmm__pool_refuse(pool, generation, function, error);
+  bool mapped;
+
+  if (status != VMM_OK) return status;
+  if (size == 0) return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "size is 0");
+  vmm__lock_acquire(&pool->lock);
+  mapped = generation_of(pool, address, size, generation);
+  vmm__lock_release(&pool->lock);
+  if (mapped) return VMM_OK;
+  *generation = 0;
+  status = vmm__fail_in(error, VMM_ERROR_UNKNOWN_ADDRESS, function, "part of the range is not mapped");
+  if (error != NULL) error->address = address;
+  return status;
+}
+
 static void copy_counters(vmm_pool_stats *stats, const vmm__pool_counters *counters) {
   stats->committed_peak = counters->committed_peak;
   stats->block_count_peak = counters->block_count_peak;
@@ -159,6 +204,8 @@ vmm_status vmm_pool_get_stats(vmm_pool *pool, vmm_pool_stats *stats, vmm_error *
   copy.idle_bytes = pool->region.live_bytes - pool->space.block_bytes;
   copy.largest_idle = vmm__space_largest(&pool->space);
   copy.trimmable_bytes = trimmable(pool);
+  copy.lease_count = pool->lease_count;
+  copy.lease_bytes = leased(pool);
   copy.stream_count = pool->stream_count;
   copy.ordered_bytes =
       pool->alone != NULL ? 0

@@ -11,11 +11,10 @@ static vmm__pool_stream *new_entry(vmm_pool *pool) {
   return vmm__memory_allocate(&pool->device->memory, 1, sizeof(vmm__pool_stream));
 }
 
-/* Promises arenas instead of adds: opened before anybody else can take them, under the same hold of the lock. */
-static vmm_status reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned count) {
+vmm_status vmm__pool_reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned count) {
   const vmm_host_memory *memory = &pool->device->memory;
 
-  for (;;) { /* returns with the pool lock held if it is VMM_OK */
+  for (;;) {
     vmm__space_spare *spare;
     vmm__u64 hint;
 
@@ -49,7 +48,7 @@ static void be_alone(vmm_pool *pool, vmm__pool_stream *entry) {
 
 /* Limbo is there from the start: a free on a stream that is not known must not need anything. */
 vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work) {
-  if (reserve_arenas(pool, work, 2 * ARENAS_PER_STREAM) != VMM_OK) return work->status;
+  if (vmm__pool_reserve_arenas(pool, work, 2 * ARENAS_PER_STREAM) != VMM_OK) return work->status;
   pool->home.stream = pool->home_stream;
   pool->limbo.whole = true;
   (void)open_arenas(pool, &pool->home);
@@ -161,7 +160,7 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
   entry->stream = id == 0 ? stream : NULL;
   entry->id = id;
   entry->eager = id != 0;
-  if (make_event(pool, work, entry) != VMM_OK || reserve_arenas(pool, work, ARENAS_PER_STREAM) != VMM_OK) {
+  if (make_event(pool, work, entry) != VMM_OK || vmm__pool_reserve_arenas(pool, work, ARENAS_PER_STREAM) != VMM_OK) {
     discard(pool, work, entry);
     return work->status;
   }
@@ -179,7 +178,8 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
 
 const char *vmm__pool_streams_check(vmm_pool *pool) {
   const vmm__pool_stream *entry;
-  vmm__u64 bytes = vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE), count = 0;
+  const vmm__pool_lease *lease;
+  vmm__u64 bytes = vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE), count = 0, leases = 0;
 
   for (entry = pool->streams; entry != NULL; entry = entry->next) {
     if (entry != &pool->home && entry != &pool->limbo) count++;
@@ -193,6 +193,13 @@ const char *vmm__pool_streams_check(vmm_pool *pool) {
       return "memory lies behind a seal that is none";
     bytes += vmm__space_arena_bytes(&pool->space, entry->open) + vmm__space_arena_bytes(&pool->space, entry->sealed);
   }
+  for (lease = pool->leases; lease != NULL; lease = lease->next) {
+    bytes += vmm__space_arena_bytes(&pool->space, lease->entry.open);
+    leases += lease->id != 0;
+    if (lease->id == 0 && vmm__space_arena_bytes(&pool->space, lease->entry.open) != 0)
+      return "a spare lease holds memory";
+  }
+  if (leases != pool->lease_count) return "the leases are not as many as counted";
   if (count != pool->stream_count) return "the streams are not as many as counted";
   if (bytes != vmm__space_free_bytes(&pool->space)) return "free memory lies in an arena of nobody's";
   return NULL;

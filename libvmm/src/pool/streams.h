@@ -9,7 +9,7 @@
 #ifndef VMM_POOL_STREAMS_H
 #define VMM_POOL_STREAMS_H
 
-#include "device/work.h"
+#include "device/streams.h"
 #include "index/space.h"
 
 typedef struct vmm__pool_stream {
@@ -19,6 +19,7 @@ typedef struct vmm__pool_stream {
   bool eager;       /* the event is recorded by each free, and the handle is never touched after it */
   bool whole;       /* limbo: what any stream may use; its fence is context-wide */
   bool forgotten;   /* takes no more frees; gone once its seal has passed */
+  bool leased;      /* not a stream, but an announced capture: see lease.h */
   bool pending;     /* the seal's event is recorded and was not seen done */
   unsigned open;    /* arena of what was freed since the seal; the idle one while the stream is alone */
   unsigned sealed;  /* arena behind the seal; empty unless pending */
@@ -27,16 +28,14 @@ typedef struct vmm__pool_stream {
   void *next_event; /* eager: recorded by frees, and the event of the next seal */
 } vmm__pool_stream;
 
-/* The legacy stream has two values. */
-static inline bool vmm__stream_is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
-static inline bool vmm__stream_is_same(const void *a, const void *b) {
-  return a == b || (vmm__stream_is_legacy(a) && vmm__stream_is_legacy(b));
-}
-
 /* ---- streams.c: who there is ---- */
 
 vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work); /* host memory only; nothing is held on failure */
 void vmm__pool_streams_close(vmm_pool *pool, vmm__work *work);      /* gives the events back and the entries free */
+
+/* Sees to it that `count` arenas can be opened, and returns with the pool lock held so that nobody else opens them; on failure
+ * without it. */
+vmm_status vmm__pool_reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned count);
 
 /* The entry of a stream, NULL if it has none. `id`: 0, or the number of an eager one. Under the pool lock. */
 vmm__pool_stream *vmm__pool_stream_find(vmm_pool *pool, const void *stream, vmm__u64 id);

@@ -109,7 +109,7 @@ static void end_capture(world *w, run *r) {
     else (void)vmm_raw_graph_destroy(w->base, graph);
   }
   world_leave(w);
-  if (w->device != NULL && vmm_device_capture_end(w->device, w->captured, VMM_CAPTURE_ABORTED, NULL) != VMM_OK)
+  if (w->device != NULL && vmm_device_capture_end(w->device, w->captured, VMM_CAPTURE_ABORTED, NULL, NULL) != VMM_OK)
     broken(r, "the capture's end is refused");
 }
 

@@ -163,7 +163,7 @@ TEST(every_number_of_a_device_is_counted) {
   SAME(s, stream_count, 1);
   SAME(s, capture_count, 1);
   CHECK_EQ(s.idle_count + s.idle_bytes + s.released_count + s.released_bytes + s.quarantined_count, 0);
-  CHECK_OK(vmm_device_capture_end(f.device, stream, VMM_CAPTURE_COMMITTED, NULL));
+  CHECK_OK(vmm_device_capture_end(f.device, stream, VMM_CAPTURE_COMMITTED, NULL, NULL));
   CHECK_OK(vmm_device_forget_stream(f.device, stream, NULL));
   CHECK_OK(vmm_pool_free_idle(f.pool, a, NULL));
   CHECK_OK(vmm_pool_free_idle(f.pool, b, NULL));

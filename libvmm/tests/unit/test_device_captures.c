@@ -25,7 +25,7 @@ static void end(fixture *f, void *stream) {
 
   OK(vmm_raw_stream_end_capture(f->sim, stream, &graph));
   OK(vmm_raw_graph_destroy(f->sim, graph));
-  CHECK_OK(vmm_device_capture_end(f->device, stream, VMM_CAPTURE_COMMITTED, NULL));
+  CHECK_OK(vmm_device_capture_end(f->device, stream, VMM_CAPTURE_COMMITTED, NULL, NULL));
 }
 
 /* `side` takes part in the capture of `main` as of now. */
@@ -258,12 +258,13 @@ static void announce_meanwhile(u64 deadline_ns, bool in_time) {
   if (in_time) {
     atomic_store(&s.go_on, 1);
     CHECK_OK(vmm_device_capture_begin(s.f.device, stream, NULL));
-    CHECK_OK(vmm_device_capture_end(s.f.device, stream, VMM_CAPTURE_ABORTED, NULL));
+    CHECK_OK(vmm_device_capture_end(s.f.device, stream, VMM_CAPTURE_ABORTED, NULL, NULL));
   } else {
     CHECK_STATUS(vmm_device_capture_begin(s.f.device, stream, &error), VMM_ERROR_TIMEOUT);
     CHECK(strstr(error.message, "scrub") != NULL);
     CHECK_EQ(fixture_device_stats(s.f.device).capture_count, 0);
-    CHECK_STATUS(vmm_device_capture_end(s.f.device, stream, VMM_CAPTURE_ABORTED, NULL), VMM_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(vmm_device_capture_end(s.f.device, stream, VMM_CAPTURE_ABORTED, NULL, NULL),
+                 VMM_ERROR_INVALID_ARGUMENT);
     atomic_store(&s.go_on, 1);
   }
   CHECK_EQ(pthread_join(thread, NULL), 0);

@@ -78,7 +78,7 @@ static void call(world *w, int which) {
       (void)vmm_pool_free(f->pool, address, NULL);
       break;
     case 8:
-      (void)vmm_device_capture_end(f->device, w->stream, VMM_CAPTURE_ABORTED, NULL);
+      (void)vmm_device_capture_end(f->device, w->stream, VMM_CAPTURE_ABORTED, NULL, NULL);
       break;
     case 9:
       (void)vmm_device_forget_stream(f->device, w->stream, NULL);
@@ -192,7 +192,7 @@ TEST(a_call_that_fails_restores_them_too) {
       OK(vmm_raw_capture_mode(w.f.sim, &mode));
     }
     OK(vmm_raw_ctx_set_current(w.f.sim, w.f.context));
-    (void)vmm_device_capture_end(w.f.device, w.stream, VMM_CAPTURE_ABORTED, NULL);
+    (void)vmm_device_capture_end(w.f.device, w.stream, VMM_CAPTURE_ABORTED, NULL, NULL);
     (void)vmm_device_forget_stream(w.f.device, w.stream, NULL);
     (void)vmm_pool_free(w.f.pool, w.address, NULL);
     CHECK_OK(vmm_sim_drain(w.f.sim));

@@ -129,15 +129,15 @@ TEST(captures_are_announced_and_ended_once) {
   CHECK_EQ(fixture_calls(&f, VMM_OP_ANY), 0);
   CHECK_STATUS(vmm_device_forget_stream(f.device, a, NULL), VMM_ERROR_CAPTURE);
   CHECK_STATUS(vmm_device_forget_stream(f.device, b, NULL), VMM_ERROR_INVALID_ARGUMENT);
-  CHECK_STATUS(vmm_device_capture_end(f.device, a, 2, NULL), VMM_ERROR_INVALID_ARGUMENT);
-  CHECK_STATUS(vmm_device_capture_end(f.device, a, -1, NULL), VMM_ERROR_INVALID_ARGUMENT);
-  CHECK_STATUS(vmm_device_capture_end(NULL, a, 0, NULL), VMM_ERROR_INVALID_ARGUMENT);
-  CHECK_STATUS(vmm_device_capture_end(f.device, (void *)(size_t)64, 0, NULL), VMM_ERROR_INVALID_ARGUMENT);
+  CHECK_STATUS(vmm_device_capture_end(f.device, a, 2, NULL, NULL), VMM_ERROR_INVALID_ARGUMENT);
+  CHECK_STATUS(vmm_device_capture_end(f.device, a, -1, NULL, NULL), VMM_ERROR_INVALID_ARGUMENT);
+  CHECK_STATUS(vmm_device_capture_end(NULL, a, 0, NULL, NULL), VMM_ERROR_INVALID_ARGUMENT);
+  CHECK_STATUS(vmm_device_capture_end(f.device, (void *)(size_t)64, 0, NULL, NULL), VMM_ERROR_INVALID_ARGUMENT);
   CHECK_OK(vmm_device_register_stream(f.device, b, NULL)); /* while it is being captured: allowed */
   CHECK_EQ(fixture_device_stats(f.device).stream_count, 2);
-  CHECK_OK(vmm_device_capture_end(f.device, a, VMM_CAPTURE_COMMITTED, NULL));
-  CHECK_OK(vmm_device_capture_end(f.device, b, VMM_CAPTURE_ABORTED, NULL));
-  CHECK_STATUS(vmm_device_capture_end(f.device, a, VMM_CAPTURE_COMMITTED, NULL), VMM_ERROR_INVALID_ARGUMENT);
+  CHECK_OK(vmm_device_capture_end(f.device, a, VMM_CAPTURE_COMMITTED, NULL, NULL));
+  CHECK_OK(vmm_device_capture_end(f.device, b, VMM_CAPTURE_ABORTED, NULL, NULL));
+  CHECK_STATUS(vmm_device_capture_end(f.device, a, VMM_CAPTURE_COMMITTED, NULL, NULL), VMM_ERROR_INVALID_ARGUMENT);
   CHECK_EQ(fixture_device_stats(f.device).capture_count, 0);
   CHECK_OK(vmm_device_forget_stream(f.device, a, NULL));
   CHECK_OK(vmm_device_forget_stream(f.device, b, NULL));
@@ -160,7 +160,7 @@ TEST(a_stream_destroyed_after_its_announced_capture_is_never_touched_again) {
 
     CHECK_CALL(a = new_stream(&f, 1));
     CHECK_OK(vmm_device_capture_begin(f.device, a, NULL));
-    CHECK_OK(vmm_device_capture_end(f.device, a, VMM_CAPTURE_ABORTED, NULL));
+    CHECK_OK(vmm_device_capture_end(f.device, a, VMM_CAPTURE_ABORTED, NULL, NULL));
     OK(vmm_raw_stream_destroy(f.sim, a)); /* the next one gets the same handle value */
     CHECK_CALL(address = fixture_alloc(&f, MIB));
     CHECK_CALL(fixture_free(&f, address));
@@ -202,7 +202,7 @@ static void capture_once(fixture *f, void *stream, int mode, u64 address, bool a
   OK(vmm_raw_kernel_fill(f->sim, stream, address, 4096, 5));
   OK(vmm_raw_stream_end_capture(f->sim, stream, &graph));
   CHECK(graph != NULL);
-  CHECK_OK(vmm_device_capture_end(f->device, stream, abort ? VMM_CAPTURE_ABORTED : VMM_CAPTURE_COMMITTED, NULL));
+  CHECK_OK(vmm_device_capture_end(f->device, stream, abort ? VMM_CAPTURE_ABORTED : VMM_CAPTURE_COMMITTED, NULL, NULL));
   if (!abort) {
     OK(vmm_raw_graph_instantiate(f->sim, &executable, graph, 0));
     OK(vmm_raw_graph_launch(f->sim, executable, stream));
@@ -303,7 +303,7 @@ TEST(growth_and_trim_in_the_capturing_thread) {
                    VMM_ERROR_CAPTURE); /* needs a context-wide wait */
       CHECK_EQ(fixture_stats(f.pool).block_count, 1);
       OK(vmm_raw_stream_end_capture(f.sim, stream, &graph));
-      CHECK_OK(vmm_device_capture_end(f.device, stream, VMM_CAPTURE_COMMITTED, NULL));
+      CHECK_OK(vmm_device_capture_end(f.device, stream, VMM_CAPTURE_COMMITTED, NULL, NULL));
       OK(vmm_raw_graph_destroy(f.sim, graph));
       CHECK_CALL(fixture_free(&f, address));
       OK(vmm_raw_stream_destroy(f.sim, stream));

@@ -45,7 +45,7 @@ static int call_everything(fixture *f, void *stream, u64 block) {
   EXPECT_FORKED(vmm_device_register_stream(f->device, stream, &error));
   EXPECT_FORKED(vmm_device_forget_stream(f->device, stream, &error));
   EXPECT_FORKED(vmm_device_capture_begin(f->device, stream, &error));
-  EXPECT_FORKED(vmm_device_capture_end(f->device, stream, 0, &error));
+  EXPECT_FORKED(vmm_device_capture_end(f->device, stream, 0, NULL, &error));
   EXPECT_FORKED(vmm_device_set_limit(f->device, 0, &error));
   EXPECT_FORKED(vmm_device_set_pressure(f->device, NULL, NULL, &error));
   EXPECT_FORKED(vmm_device_trim(f->device, 0, &number64, &error));

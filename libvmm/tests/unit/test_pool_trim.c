@@ -330,7 +330,7 @@ TEST(a_trim_under_an_announced_capture_leaves_the_context_alone) {
     CHECK_CALL(fixture_compare(&f));
     OK(vmm_raw_stream_end_capture(f.sim, stream, &graph));
     OK(vmm_raw_graph_destroy(f.sim, graph));
-    CHECK_OK(vmm_device_capture_end(f.device, stream, VMM_CAPTURE_COMMITTED, NULL));
+    CHECK_OK(vmm_device_capture_end(f.device, stream, VMM_CAPTURE_COMMITTED, NULL, NULL));
     CHECK_OK(vmm_pool_trim(f.pool, 0, 0, &done, NULL));
     CHECK_EQ(done, own ? 0 : MIB);
     CHECK_CALL(fixture_check(&f));

@@ -233,7 +233,7 @@ TEST(a_scrub_does_not_join_a_captured_home_stream) {
   CHECK_STATUS(vmm_pool_alloc(f.pool, MIB, &address, &f.error), VMM_ERROR_CAPTURE);
   CHECK_EQ(address, 0);
   CHECK_CALL(fixture_compare(&f));
-  CHECK_OK(vmm_device_capture_end(f.device, home, VMM_CAPTURE_ABORTED, NULL));
+  CHECK_OK(vmm_device_capture_end(f.device, home, VMM_CAPTURE_ABORTED, NULL, NULL));
   CHECK_CALL(address = fixture_alloc(&f, MIB));
   CHECK_CALL(fixture_free(&f, address));
   CHECK_OK(vmm_pool_trim(f.pool, 0, 0, NULL, NULL));

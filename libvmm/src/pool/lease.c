@@ -1,0 +1,125 @@
+/* Leases: one arena per capture that uses the pool. */
+#include "pool/lease.h"
+
+#include "base/memory.h"
+#include "pool/pool.h"
+
+/* Captures run side by side: a spare for each that is announced, and the one to come. */
+static bool has_spares(vmm_pool *pool) {
+  const vmm__pool_lease *lease;
+  int missing = atomic_load(&pool->device->captures) + 1;
+
+  vmm__lock_acquire(&pool->lock);
+  for (lease = pool->leases; lease != NULL; lease = lease->next) missing -= lease->id == 0;
+  vmm__lock_release(&pool->lock);
+  return missing <= 0;
+}
+
+/* Pool lock, with an arena reserved. */
+static vmm_status enter_list(vmm_pool *pool, vmm__work *work, vmm__pool_lease *lease) {
+  lease->entry.leased = true;
+  lease->entry.open = vmm__space_arena_open(&pool->space);
+  if (lease->entry.open == VMM__ARENA_IDLE)
+    return vmm__work_fail(work, VMM_ERROR_UNSUPPORTED,
+                          "the pool cannot hold more leases; release those of graphs that are gone");
+  vmm__space_arena_stick(&pool->space, lease->entry.open);
+  lease->next = pool->leases;
+  pool->leases = lease;
+  return VMM_OK;
+}
+
+vmm_status vmm__pool_prepare_lease(vmm_pool *pool, vmm__work *work) {
+  while (!has_spares(pool)) {
+    vmm__pool_lease *lease = vmm__memory_allocate(&pool->device->memory, 1, sizeof *lease);
+
+    if (lease == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
+    if (vmm__pool_reserve_arenas(pool, work, 1) == VMM_OK) { /* and holds the pool lock */
+      (void)enter_list(pool, work, lease);
+      vmm__lock_release(&pool->lock);
+    }
+    if (work->status == VMM_OK) continue;
+    vmm__memory_release(&pool->device->memory, lease, 1, sizeof *lease);
+    return work->status;
+  }
+  return VMM_OK;
+}
+
+vmm__pool_lease *vmm__pool_lease_find(vmm_pool *pool, vmm__u64 id) {
+  vmm__pool_lease *lease, *spare = NULL;
+
+  for (lease = pool->leases; lease != NULL; lease = lease->next) {
+    if (lease->id == id) return lease;
+    if (lease->id == 0) spare = lease;
+  }
+  if (spare == NULL) return NULL;
+  spare->id = id;
+  pool->lease_count++;
+  return spare;
+}
+
+/* Pool lock. */
+static void dissolve(vmm_pool *pool, const vmm__pool_lease *lease) {
+  vmm__space_arena_unstick(&pool->space, lease->entry.open);
+  if (vmm__space_arena_bytes(&pool->space, lease->entry.open) != 0) pool->ordered_frees++; /* a fence is due */
+  vmm__space_arena_merge(&pool->space, lease->entry.open, pool->limbo.open);
+  vmm__space_arena_close(&pool->space, lease->entry.open);
+  if (lease->id != 0) pool->lease_count--;
+}
+
+/* Takes a lease out: the one with this id, or any. */
+static vmm__pool_lease *take(vmm_pool *pool, bool any, vmm__u64 id) {
+  vmm__pool_lease **link, *lease = NULL;
+
+  vmm__lock_acquire(&pool->lock);
+  for (link = &pool->leases; *link != NULL; link = &(*link)->next) {
+    if (!any && (*link)->id != id) continue;
+    lease = *link;
+    *link = lease->next;
+    dissolve(pool, lease);
+    break;
+  }
+  vmm__lock_release(&pool->lock);
+  return lease;
+}
+
+void vmm__pool_end_lease(vmm_pool *pool, vmm__u64 id) {
+  vmm__pool_lease *lease = take(pool, false, id);
+
+  if (lease != NULL) vmm__memory_release(&pool->device->memory, lease, 1, sizeof *lease);
+}
+
+void vmm__pool_end_leases(vmm_pool *pool) {
+  vmm__pool_lease *lease;
+
+  while ((lease = take(pool, true, 0)) != NULL) vmm__memory_release(&pool->device->memory, lease, 1, sizeof *lease);
+}
+
+/* ---- captures ---- */
+
+vmm_status vmm__pool_join_capture(vmm_pool *pool, vmm__pool_request *request, const char *function, vmm_error *error) {
+  vmm__u64 id = vmm__stream_lease(pool->device, request->handle);
+  vmm__pool_lease *lease;
+  vmm__work work;
+
+  if (id == 0) return VMM_OK;
+  vmm__work_start(&work, pool->device, function, request->deadline_ns);
+  vmm__lock_acquire(&pool->lock);
+  lease = vmm__pool_lease_find(pool, id);
+  vmm__lock_release(&pool->lock);
+  if (lease == NULL && vmm__pool_prepare_lease(pool, &work) == VMM_OK) {
+    vmm__lock_acquire(&pool->lock);
+    lease = vmm__pool_lease_find(pool, id);
+    vmm__lock_release(&pool->lock);
+  }
+  if (lease != NULL) request->stream = &lease->entry;
+  return vmm__work_finish(&work, error);
+}
+
+unsigned vmm__pool_captured_arena(vmm_pool *pool, const void *stream, unsigned arena) {
+  vmm__u64 id = vmm__stream_lease(pool->device, stream);
+  const vmm__pool_lease *lease;
+
+  if (id == 0) return arena;
+  lease = vmm__pool_lease_find(pool, id);
+  return lease != NULL ? lease->entry.open : VMM__ARENA_MIXED;
+}
