@@ -58,6 +58,7 @@ from .errors import (  # noqa: E402
     VmmError,
 )
 from .faults import Faulty, faulty  # noqa: E402
+from .lease import Lease  # noqa: E402
 from .pool import Pool  # noqa: E402
 from .raw import access, location, memory  # noqa: E402
 from .recorder import Recorder, recorder  # noqa: E402
@@ -100,6 +101,7 @@ __all__ = [
     "Faulty",
     "ForkedError",
     "InvalidArgumentError",
+    "Lease",
     "Ledger",
     "LimitError",
     "MappingInfo",

@@ -13,6 +13,7 @@ from ._vmm import ffi, lib
 from .drivers import Driver, cuda
 from .errors import check, new
 from .gate import Gate
+from .lease import Lease
 from .options import fill
 from .records import BlockInfo, CallStats, DeviceInfo, DeviceStats, Event, array, read
 from .records import new as new_record
@@ -238,18 +239,22 @@ class Device(reaper.Owner):
             check(lib.vmm_device_forget_stream(device, streams.pointer(stream), error), error)
 
     @contextmanager
-    def capture(self, stream: streams.Stream) -> Iterator[None]:
-        """Announces that a stream is captured in the body: begin and end the capture inside it."""
-        pointer, error = streams.pointer(stream), new()
+    def capture(self, stream: streams.Stream) -> Iterator[Lease]:
+        """Announces that a stream is captured in the body: begin and end the capture inside it.
+
+        Gives the lease on the memory that the graph uses; it holds once the body is left. A body that raises gives the
+        capture up: its memory comes back.
+        """
+        pointer, error, lease = streams.pointer(stream), new(), Lease(self._gate)
         with self._gate as device:
             check(lib.vmm_device_capture_begin(device, pointer, error), error)
         how = lib.VMM_CAPTURE_ABORTED
         try:
-            yield
+            yield lease
             how = lib.VMM_CAPTURE_COMMITTED
         finally:
             with self._gate as device:
-                status = lib.vmm_device_capture_end(device, pointer, how, error)
+                status = lib.vmm_device_capture_end(device, pointer, how, lease._cell, error)
         check(status, error)
 
 

@@ -157,6 +157,16 @@ class PoolStats:
     oom_rounds: int
     limit: int
     peer_count: int
+    pending_bytes: int
+    revived_bytes: int
+    stream_count: int
+    ordered_bytes: int
+    seal_count: int
+    wait_count: int
+    limbo_count: int
+    fence_failures: int
+    lease_count: int
+    lease_bytes: int
 
 
 @dataclass(frozen=True)

@@ -324,6 +324,28 @@ def test_an_announced_capture_survives_growth(device: Device) -> None:
             transfer.call(device.driver, operation, what)
 
 
+def test_a_lease_lasts_until_it_is_released(device: Device) -> None:
+    raw = device.driver.raw
+    with device.current():
+        stream = transfer.call(device.driver, "stream_create", 1)
+        with device.pool(home_stream=stream) as pool:
+            with device.capture(stream) as lease:
+                assert raw.stream_begin_capture(stream, 0) == 0
+                block = pool.alloc(4096)
+                address = block.address
+                block.close()
+                code, graph = raw.stream_end_capture(stream)
+                assert code == 0
+            assert lease.active and pool.stats.lease_count == 1 and pool.stats.lease_bytes >= 4096
+            with pool.alloc(4096) as other:
+                assert other.address != address
+            lease.release()
+            lease.release()
+            assert not lease.active and pool.stats.lease_count == 0
+        transfer.call(device.driver, "graph_destroy", graph)
+        transfer.call(device.driver, "stream_destroy", stream)
+
+
 def test_a_capture_that_fails_is_ended_too(device: Device) -> None:
     with device.current():
         stream = transfer.call(device.driver, "stream_create", 1)

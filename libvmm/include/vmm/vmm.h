@@ -194,7 +194,8 @@ VMM_API vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vm
  * What was allocated or freed on the stream meanwhile, in all pools of the device, belongs to the capture's lease: a graph
  * uses those addresses each time it is launched. Such memory is reused within the capture only, and is neither trimmed nor
  * moved until the lease is released. *lease: to be released when the graph is gone; NULL after VMM_CAPTURE_ABORTED, which ends
- * the lease at once. Where `lease` is NULL the lease lasts as long as each pool.
+ * the lease at once. Where `lease` is NULL the lease lasts as long as each pool. A
+ * stream that an event draws into the capture is announced too if memory is allocated or freed on it.
  * Status: INVALID_ARGUMENT (not announced, unknown `how`), FORKED. No driver call. */
 VMM_API vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm_lease **lease,
                                           vmm_error *error);

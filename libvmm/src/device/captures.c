@@ -163,7 +163,8 @@ static vmm_status begin(vmm__work *work, void *stream, vmm__stream **fresh, vmm_
   vmm__work_unlock(work);
   if (work->status == VMM_OK && !wait_for_queueing(device)) {
     take_back(device, stream);
-    (void)vmm__work_fail(work, VMM_ERROR_TIMEOUT, "what another thread queues lasted beyond the deadline");
+    (void)vmm__work_fail(work, VMM_ERROR_TIMEOUT,
+                         "a scrub or fence that another thread queues lasted beyond the deadline");
   }
   return work->status;
 }

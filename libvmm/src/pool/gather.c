@@ -96,14 +96,15 @@ static void seal(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
 
 /* Whether sealing an entry can help a request that the idle memory alone does not serve. */
 static bool worth(vmm_pool *pool, const vmm__pool_stream *entry, const vmm__pool_request *request) {
+  const vmm__pool_stream *alone;
   vmm__u64 own, idle;
 
-  if (entry == request->stream || entry == pool->alone) return false;
   vmm__lock_acquire(&pool->lock);
   own = vmm__space_arena_bytes(&pool->space, entry->open);
   idle = vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
+  alone = pool->alone;
   vmm__lock_release(&pool->lock);
-  return own != 0 && own + idle >= request->size;
+  return own != 0 && own + idle >= request->size && entry != alone;
 }
 
 /* Takes an entry out of the list that nothing is behind any more; NULL if there is none. */
@@ -147,6 +148,16 @@ static vmm__u64 take_own_back(vmm_pool *pool, const vmm__pool_request *request) 
   return address;
 }
 
+/* What the stream freed and what is idle may lie side by side: proven idle it is one. Else it is the stream's again. */
+static vmm__u64 join_own(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  vmm__pool_stream *own = request->stream;
+
+  if (own->leased || !worth(pool, own, request)) return 0;
+  seal(pool, work, own);
+  look(pool, own);
+  return own->pending ? take_own_back(pool, request) : place(pool, request);
+}
+
 static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
   vmm__u64 address = take_own_back(pool, request);
   vmm__pool_stream *entry;
@@ -157,12 +168,12 @@ static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   address = place(pool, request);
   if (address != 0 || pool->prefer_wait) return address;
   for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry)) {
-    if (entry->pending || !worth(pool, entry, request)) continue;
+    if (entry == request->stream || entry->pending || !worth(pool, entry, request)) continue;
     seal(pool, work, entry);
     look(pool, entry);
     address = place(pool, request);
   }
-  return address;
+  return address != 0 ? address : join_own(pool, work, request);
 }
 
 /* With one stream alone there is nothing to prove, unless something was freed on a stream that nobody knows. */
