@@ -23,7 +23,7 @@ C_STYLE := $(shell find libvmm -name '*.[ch]')
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test build install test-c test-py test-gpu packaging conformance faults mutants asan ubsan tsan \
-  sanitize valgrind clang cov lint layers symbols format docs wheel clean
+  sanitize valgrind clang cov lint layers symbols format docs wheel clean bench bench-cpu bench-gpu
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -94,6 +94,23 @@ layers: $(VENV)/stamp-venv ## includes, file and function lengths, import cycles
 
 symbols: build/c/stamp ## what the shared library exports and asks for
 	$(PY) scripts/check_symbols.py build/c/libvmm.so
+
+# ---- speed and memory: python -m pyvmm bench --help says more; TRACES: logs and request traces to replay ----
+TRACES ?=
+BENCH := $(PY) -m pyvmm bench all --programs build/c --out out/bench.json $(TRACES)
+
+bench: build/c/stamp build/py/stamp $(VENV)/stamp-demo ## all the benchmarks that this machine can run, against peers
+	@$(BENCH) $(BENCH_ARGS)
+
+bench-gpu: build/c/stamp build/py/stamp $(VENV)/stamp-demo ## the same, and a GPU is a must
+	@$(BENCH) --driver cuda $(BENCH_ARGS)
+
+# With what is here: CMake of the virtual environment or of the system, else the compiler alone.
+bench-cpu: build/cpu/bench_pair ## pairs on the CPU against mimalloc; fetches nothing
+	@build/cpu/bench_pair $(BENCH_ARGS)
+
+build/cpu/bench_pair: $(C_FILES)
+	@sh scripts/build_bench.sh build/cpu
 
 # ---- instruments ----
 asan: ## C tests under AddressSanitizer

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import pyvmm
-from pyvmm.bench import log, serving, workloads
+from pyvmm.bench import bounds, log, serving, workloads
 from pyvmm.bench.log import GRANULE, Log
 from pyvmm.bench.older import Older
 from pyvmm.bench.replay import OlderPool, Outcome, Pool, play
+from pyvmm.bench.results import Run
 
 RMM = """Thread,Time,Action,Pointer,Size,Stream
 1,10:00:00.000001,allocate,0x7f00,1000,0x0
@@ -144,13 +145,13 @@ def test_a_refusal_ends_the_replay_and_is_said() -> None:
         one.alloc(128 << 20)
     outcome = play(one, lambda: Pool(pyvmm.sim(memory="1GiB")))
     assert outcome.failed.startswith("OutOfMemoryError: ")
-    assert outcome.bounds() == [("no error: " + outcome.failed, False)]
+    assert [bound.held for bound in bounds.check(Run({}, [outcome.to_json()]))] == [False]
 
 
 def test_bounds_are_taken_from_the_peak_rounded_to_granules() -> None:
     outcome = Outcome("x", "libvmm", 10, (20 << 20) - 5, 22 << 20, 2 << 20, 14, 1.0)
     assert outcome.ratio == 1.1
     assert outcome.most_growths == 14  # 2 * log2(11) + 8
-    assert [held for _, held in outcome.bounds()] == [True, True]
+    assert [bound.held for bound in bounds.check(Run({}, [outcome.to_json()]))] == [True, True]
     outcome.growths, outcome.peak_physical = 16, 23 << 20
-    assert [held for _, held in outcome.bounds()] == [False, False]
+    assert [bound.held for bound in bounds.check(Run({}, [outcome.to_json()]))] == [False, False]

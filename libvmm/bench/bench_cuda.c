@@ -3,7 +3,7 @@
  *
  *   bench_cuda [--driver cuda|sim] [--kernels FILE] [--cudart FILE] [--only PART] [--divide N] [--json FILE]
  *
- * PART: pair, growth, vector, load, trim, bandwidth. --divide: so many times fewer rounds. */
+ * PART: pair, streams, growth, vector, load, trim, bandwidth. --divide: so many times fewer rounds. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +18,9 @@ typedef struct part {
   void (*run)(bench_machine *machine);
 } part;
 
-static const part PARTS[] = {{"pair", bench_pairs}, {"growth", bench_growth}, {"vector", bench_vector},
-                             {"load", bench_load},  {"trim", bench_trim},     {"bandwidth", bench_bandwidth}};
+static const part PARTS[] = {{"pair", bench_pairs},         {"streams", bench_streams}, {"growth", bench_growth},
+                             {"vector", bench_vector},      {"load", bench_load},       {"trim", bench_trim},
+                             {"bandwidth", bench_bandwidth}};
 
 enum { PART_COUNT = sizeof PARTS / sizeof *PARTS };
 

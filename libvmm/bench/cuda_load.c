@@ -1,6 +1,4 @@
-/* bench_cuda: what growing and giving back costs the caller while work is queued, under each sync policy. */
-#include <stdlib.h>
-
+/* bench_cuda: what growing costs the caller while work is queued, under each sync policy. */
 #include "machine.h"
 
 enum { PIECES = 8 };
@@ -14,8 +12,6 @@ typedef struct load {
 } load;
 
 static const int POLICIES[3] = {VMM_SYNC_ON_DEMAND, VMM_SYNC_STREAMS, VMM_SYNC_DEVICE};
-
-/* ---- growth under queued work ---- */
 
 /* A policy that waits finds the queue empty after its first growth, so only that one counts. */
 static const char *run_pool(void *world, int number, bench_series *found) {
@@ -97,78 +93,4 @@ void bench_load(bench_machine *machine) {
     bench_need(vmm_device_forget_stream(l.devices[i], machine->stream, &error), &error);
     bench_need(vmm_device_close(l.devices[i], &error), &error);
   }
-}
-
-/* ---- trim under load ---- */
-
-typedef struct trimming {
-  bench_machine *machine;
-  vmm_pool *pool;
-  u64 size, piece, queue_ns;
-  raw_memory raw;
-} trimming;
-
-static const char *trim_pool(void *world, int number, bench_series *found) {
-  trimming *t = world;
-  vmm_error error;
-  double start;
-  vmm_status status;
-
-  (void)number;
-  for (u64 size = 0; size < t->size; size += t->piece)
-    bench_need(vmm_pool_grow(t->pool, t->piece, NULL, &error), &error);
-  machine_spin(t->machine, t->queue_ns);
-  start = bench_now();
-  status = vmm_pool_trim(t->pool, 0, 0, NULL, &error);
-  bench_add(found, (bench_now() - start) / 1e3);
-  if (status != VMM_OK && status != VMM_ERROR_TIMEOUT && status != VMM_ERROR_PARTIAL) bench_need(status, &error);
-  machine_empty(t->machine, t->machine->device, t->pool);
-  return NULL;
-}
-
-static const char *trim_raw(void *world, int number, bench_series *found) {
-  trimming *t = world;
-  double start;
-
-  (void)number;
-  bench_need_code(raw_map(&t->raw), "create, map or set-access");
-  machine_spin(t->machine, t->queue_ns);
-  start = bench_now();
-  raw_unmap(&t->raw);
-  bench_add(found, (bench_now() - start) / 1e3);
-  machine_drain(t->machine);
-  return NULL;
-}
-
-static const char *trim_plain(void *world, int number, bench_series *found) {
-  trimming *t = world;
-  void *pointer = NULL;
-  double start;
-
-  (void)number;
-  bench_need_code(t->machine->cuda.plain_alloc(&pointer, (size_t)t->size), "cudaMalloc");
-  machine_spin(t->machine, t->queue_ns);
-  start = bench_now();
-  bench_need_code(t->machine->cuda.plain_free(pointer), "cudaFree");
-  bench_add(found, (bench_now() - start) / 1e3);
-  machine_drain(t->machine);
-  return NULL;
-}
-
-void bench_trim(bench_machine *machine) {
-  const bench_arm arms[] = {{"libvmm", trim_pool, 0}, {"raw calls", trim_raw, 0}, {"cudaFree", trim_plain, 0}};
-  trimming t = {.machine = machine, .size = machine_size(machine, 8 * GIB), .piece = machine_size(machine, 128 * MIB)};
-  char text[64], size[32];
-
-  t.pool = machine_pool(machine->device, machine->stream);
-  raw_open_even(&t.raw, machine, t.piece, (size_t)(t.size / t.piece));
-  for (int i = 0; i < 3; i++) {
-    int ms = i == 0 ? 0 : i == 1 ? 10 : 100;
-
-    t.queue_ns = (u64)ms * 1000000;
-    snprintf(text, sizeof text, "%s, %d ms queued", bench_size(size, t.size), ms);
-    bench_rounds(&machine->report, "trim under load", text, "us", arms, 3, machine_rounds(machine, 15), &t, NULL);
-  }
-  raw_close(&t.raw);
-  machine_end_pool(t.pool);
 }

@@ -53,6 +53,7 @@ void machine_empty(bench_machine *machine, vmm_device *device, vmm_pool *pool);
 
 /* The parts of bench_cuda. */
 void bench_pairs(bench_machine *machine);
+void bench_streams(bench_machine *machine);
 void bench_growth(bench_machine *machine);
 void bench_vector(bench_machine *machine);
 void bench_load(bench_machine *machine);

@@ -109,7 +109,7 @@ void pair_threads(bench_report *report, bench_pool *b, int most, u64 pairs) {
     bench_series samples = {NULL, 0, 0};
 
     (void)run(&t, arms[i].number, &samples);
-    bench_result(report, "CPU threads", "one pair", arms[i].name, "ns", &samples, NULL);
+    bench_result(report, "CPU pair among threads", "one pair", arms[i].name, "ns", &samples, NULL);
     bench_clear(&samples);
   }
   pair_empty(b);

@@ -14,8 +14,8 @@ foreach(source IN LISTS bench_sources)
   endif()
 endforeach()
 target_sources(bench_pair PRIVATE bench/pair_pool.c bench/pair_threads.c)
-target_sources(bench_cuda PRIVATE bench/machine.c bench/cuda_pairs.c bench/cuda_growth.c bench/cuda_load.c
-  bench/cuda_bandwidth.c)
+target_sources(bench_cuda PRIVATE bench/machine.c bench/cuda_pairs.c bench/cuda_streams.c bench/cuda_growth.c
+  bench/cuda_load.c bench/cuda_trim.c bench/cuda_bandwidth.c)
 if(VMM_FATBIN)
   target_compile_definitions(bench_cuda PRIVATE VMM_BENCH_FATBIN="${VMM_FATBIN}")
   add_dependencies(bench_cuda vmm_kernels)
