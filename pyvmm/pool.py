@@ -185,6 +185,17 @@ class Pool(reaper.Owner):
         settle(status, error, done[0])
         return int(done[0])
 
+    def would_fit(self, requests: Iterable[sizes.Size]) -> int:
+        """Bytes the pool would have to commit for blocks of these sizes, allocated in this order; 0: they fit as things
+        are. Raises what the growth would if limits or memory do not allow it. Changes nothing."""
+        reaper.reap()
+        numbers = [sizes.parse(size) for size in requests]
+        grow, error = ffi.new("unsigned long long *"), new()
+        with self._gate as pool:
+            status = lib.vmm_pool_would_fit(pool, ffi.new("unsigned long long[]", numbers), len(numbers), grow, error)
+        settle(status, error, grow[0])
+        return int(grow[0])
+
     def trim(self, keep: sizes.Size = 0, deadline: float | None = None) -> int:
         """Gives idle mappings back until at most `keep` bytes stay committed. Answers the bytes given back;
         PartialError and its like have them in `done`."""

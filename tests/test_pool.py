@@ -63,6 +63,22 @@ def test_growth_policies(device: Device) -> None:
         device.pool(growth_policy="generous")
 
 
+def test_would_fit(device: Device) -> None:
+    granule = device.info.granularity
+    with device.pool(growth_policy="exact", mapping_min=granule, limit=8 * granule) as pool:
+        assert pool.would_fit([]) == 0
+        assert pool.would_fit([3 * granule, 1]) == 4 * granule
+        with pool.alloc(3 * granule + 1):
+            assert pool.would_fit([granule // 2]) == 0
+            assert pool.would_fit(["1KiB", 2 * granule]) == 2 * granule
+            with pytest.raises(pyvmm.LimitError, match="limit") as caught:
+                pool.would_fit([granule] * 6)
+            assert caught.value.done == 6 * granule
+        assert pool.stats.alloc_count == 1
+        with pytest.raises(pyvmm.InvalidArgumentError):
+            pool.would_fit([1 << 62])
+
+
 def test_idle_memory_in_holes_is_moved(device: Device) -> None:
     granule = device.info.granularity
     with device.pool(growth_policy="exact", mapping_min=granule, mapping_max=granule) as pool:

@@ -3,8 +3,8 @@
 #include "device/handles.h"
 #include "pool/plan.h"
 
-/* Whether nothing that is queued may still use an idle mapping. While one stream is alone the idle arena is its own. */
-static bool is_proven(vmm_pool *pool, const vmm__mapping *mapping) {
+/* While one stream is alone the idle arena is its own. */
+bool vmm__part_is_proven(vmm_pool *pool, const vmm__mapping *mapping) {
   unsigned arena = VMM__ARENA_MIXED;
 
   if (pool->ordered_frees == pool->fenced_frees) return true;
@@ -22,7 +22,7 @@ static size_t find_mappings(vmm_pool *pool, const vmm__plan *plan, vmm__part *fo
     const vmm__u64 size = mapping->size, end = mapping->address + size;
 
     if (mapping->address < plan->address && end > plan->address - plan->tail) continue;
-    if (!is_proven(pool, mapping)) continue;
+    if (!vmm__part_is_proven(pool, mapping)) continue;
     if (count == VMM__PARTS_MOST && size <= found[VMM__PARTS_MOST - 1].size) continue;
     for (i = count == VMM__PARTS_MOST ? VMM__PARTS_MOST - 1 : count++; i > 0; i--) {
       if (found[i - 1].size > size || (found[i - 1].size == size && found[i - 1].from > mapping->address)) break;

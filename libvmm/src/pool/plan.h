@@ -26,6 +26,9 @@ void vmm__plan_idle_handles(vmm_pool *pool, const vmm__pool_request *request, vm
 /* ... and idle mappings outside the tail, for what is missing still; together the parts have at most `room` bytes. */
 void vmm__plan_idle_mappings(vmm_pool *pool, vmm__u64 room, vmm__plan *plan);
 
+/* Whether nothing that is queued may still use an idle mapping. Under the pool lock. parts.c */
+bool vmm__part_is_proven(vmm_pool *pool, const vmm__mapping *mapping);
+
 /* ---- moving idle backing, move.c ---- */
 
 /* If nothing but unfenced frees keeps idle mappings from being moved: asks the GPU once, without waiting, whether the work

@@ -89,6 +89,12 @@ static void prepare_short(world *w) {
     w->failed = true;
 }
 
+static vmm_status call_would_fit(world *w, vmm_error *error) {
+  u64 sizes[3] = {w->granule, 256, 3 * w->granule}, grow = 0;
+
+  return vmm_pool_would_fit(w->pool, sizes, 3, &grow, error);
+}
+
 /* ---- free, trim ---- */
 
 static vmm_status call_free(world *w, vmm_error *error) {
@@ -297,6 +303,7 @@ const scenario scenarios[] = {
     {.name = "grow", .what = GROW, .stands = POOL, .call = call_grow, .gpu = true},
     {.name = "grow-data", .what = GROW, .stands = POOL, .call = call_grow, .verify = 1, .gpu = true},
     {.name = "grow-peer", .what = GROW, .stands = POOL, .call = call_grow, .peer = true},
+    {.name = "would-fit", .what = FIT, .stands = POOL, .call = call_would_fit, .gpu = true},
     {.name = "free", .what = FREE, .stands = POOL, .call = call_free, .gpu = true},
     {.name = "trim", .what = TRIM, .stands = POOL, .call = call_trim, .prepare = prepare_trim, .gpu = true},
     {.name = "trim-idle", .what = TRIM, .stands = POOL, .call = call_trim, .idle = true, .prepare = prepare_trim_idle},
