@@ -160,6 +160,13 @@ def test_a_peer_that_does_not_work_says_why() -> None:
     assert peers.play_all("no such peer", [one]) == ([], "KeyError: 'no such peer'")
 
 
+def test_growth_of_an_absent_peer_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_grow", "no function")
+    [one] = peers.growth(1)
+    assert (one["bench"], one["arm"]) == ("growth", "torch, expandable segments")
+    assert one["skip"].startswith("TypeError: ")
+
+
 def test_a_program_that_fails_is_an_error() -> None:
     with pytest.raises(ValueError, match="ended with 3"):
         command.program([sys.executable, "-c", "raise SystemExit(3)"])

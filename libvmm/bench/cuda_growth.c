@@ -1,12 +1,8 @@
 /* bench_cuda: growth by 2 MiB to 8 GiB against raw calls of the same shape, of the best shape, cudaMalloc, 2 MiB granules;
  * and a vector that grows from 64 MiB to 8 GiB in place, against allocating anew and copying. */
-#include <stdlib.h>
-
 #include "machine.h"
 
 /* ---- growth ---- */
-
-enum { MOST_MAPPINGS = 8192 };
 
 typedef struct growth {
   bench_machine *machine;
@@ -53,23 +49,19 @@ static const char *run_plain(void *world, int number, bench_series *found) {
 }
 
 /* The mappings that the pool makes for this size. */
-static size_t shape_of(growth *g, u64 *sizes) {
-  vmm_mapping_info *mappings = bench_memory(MOST_MAPPINGS, sizeof *mappings);
+static size_t shape_of(growth *g, u64 sizes[MACHINE_MOST_MAPPINGS]) {
   vmm_error error;
   size_t count;
 
   bench_need(vmm_pool_grow(g->pool, g->size, NULL, &error), &error);
-  bench_need(vmm_pool_get_mappings(g->pool, mappings, MOST_MAPPINGS, &count, &error), &error);
-  if (count > MOST_MAPPINGS) bench_need(VMM_ERROR_MAPPING_LIMIT, NULL);
-  for (size_t i = 0; i < count; i++) sizes[i] = mappings[i].size;
+  count = machine_shape(g->pool, sizes);
   machine_empty(g->machine, g->machine->device, g->pool);
-  free(mappings);
   return count;
 }
 
 void bench_growth(bench_machine *machine) {
   static const u64 sizes[] = {2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, GIB, 2 * GIB, 4 * GIB, 8 * GIB};
-  static u64 shape[MOST_MAPPINGS];
+  static u64 shape[MACHINE_MOST_MAPPINGS];
   growth g = {.machine = machine, .pool = machine_pool(machine->device, machine->stream)};
   const bench_arm arms[] = {{"libvmm", run_pool, 0},
                             {"raw calls, same shape", run_raw, 0},

@@ -73,14 +73,19 @@ void bench_load(bench_machine *machine) {
                             {"libvmm, streams", run_pool, 1},
                             {"libvmm, device", run_pool, 2}};
   load l = {.machine = machine, .size = machine_size(machine, 256 * MIB)};
+  static u64 shape[MACHINE_MOST_MAPPINGS];
   vmm_error error;
   char text[64], size[32];
+  size_t count;
 
   for (int i = 0; i < 3; i++) {
     l.devices[i] = machine_device(machine, POLICIES[i]);
     l.pools[i] = machine_pool(l.devices[i], machine->stream);
   }
-  for (int i = 0; i < PIECES; i++) raw_open(&l.raw[i], machine, &l.size, 1);
+  bench_need(vmm_pool_grow(l.pools[0], l.size, NULL, &error), &error);
+  count = machine_shape(l.pools[0], shape);
+  machine_empty(machine, l.devices[0], l.pools[0]);
+  for (int i = 0; i < PIECES; i++) raw_open(&l.raw[i], machine, shape, count);
   for (int i = 0; i < 2; i++) {
     l.queue_ns = i ? 100000000 : 10000000;
     snprintf(text, sizeof text, "%s, %d ms queued", bench_size(size, l.size), i ? 100 : 10);

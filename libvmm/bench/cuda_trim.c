@@ -80,10 +80,13 @@ void bench_trim(bench_machine *machine) {
                             {"libvmm, the poll that ends it", trim_pool, 1},
                             {"libvmm, waiting", trim_pool, 2}};
   trimming t = {.machine = machine, .size = machine_size(machine, 8 * GIB), .piece = machine_size(machine, 128 * MIB)};
+  static u64 shape[MACHINE_MOST_MAPPINGS];
   char text[64], size[32];
 
   t.pool = machine_pool(machine->device, machine->stream);
-  raw_open_even(&t.raw, machine, t.piece, (size_t)(t.size / t.piece));
+  prepare(&t);
+  raw_open(&t.raw, machine, shape, machine_shape(t.pool, shape));
+  machine_empty(machine, machine->device, t.pool);
   for (int i = 0; i < 3; i++) {
     int ms = i == 0 ? 0 : i == 1 ? 10 : 100;
 

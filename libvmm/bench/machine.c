@@ -214,6 +214,18 @@ void machine_empty(bench_machine *machine, vmm_device *device, vmm_pool *pool) {
 
 /* ---- raw memory ---- */
 
+size_t machine_shape(vmm_pool *pool, u64 sizes[MACHINE_MOST_MAPPINGS]) {
+  vmm_mapping_info *mappings = bench_memory(MACHINE_MOST_MAPPINGS, sizeof *mappings);
+  vmm_error error;
+  size_t count;
+
+  bench_need(vmm_pool_get_mappings(pool, mappings, MACHINE_MOST_MAPPINGS, &count, &error), &error);
+  if (count > MACHINE_MOST_MAPPINGS) bench_need(VMM_ERROR_MAPPING_LIMIT, NULL);
+  for (size_t i = 0; i < count; i++) sizes[i] = mappings[i].size;
+  free(mappings);
+  return count;
+}
+
 void raw_open(raw_memory *raw, bench_machine *machine, const u64 *sizes, size_t count) {
   memset(raw, 0, sizeof *raw);
   raw->machine = machine;

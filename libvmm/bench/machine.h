@@ -70,6 +70,10 @@ typedef struct raw_memory {
   size_t count;
 } raw_memory;
 
+/* The sizes of the pool's mappings: what to do the same with. */
+enum { MACHINE_MOST_MAPPINGS = 8192 };
+size_t machine_shape(vmm_pool *pool, u64 sizes[MACHINE_MOST_MAPPINGS]);
+
 /* Reserves; the shape is `count` handles of these sizes. */
 void raw_open(raw_memory *raw, bench_machine *machine, const u64 *sizes, size_t count);
 /* `pieces` handles of one size. */

@@ -146,6 +146,7 @@ def everything(
         cuda: list[str | Path] = [programs / "bench_cuda", "--driver", "cuda" if gpu else "sim", *gpu_code, *divide]
         if gpu:
             parts.append(("GPU", lambda: program(cuda)))
+            parts.append(("PyTorch's growth", lambda: peers.growth(3 if quick else 9)))
         else:
             report.CONSOLE.print("no GPU here: growth, trim and what is on GPUs is not measured", markup=False)
     rounds, count = (5, 2000) if quick else (21, 10_000)
@@ -156,6 +157,8 @@ def everything(
         run.records += part()
         run.about.setdefault("seconds", {})[name] = round(time.monotonic() - before, 1)
         run.write(out)  # what is there so far, in case the rest takes too long
+    order = list(dict.fromkeys(one["bench"] for one in run.records))
+    run.records.sort(key=lambda one: (order.index(one["bench"]), run.cases(one["bench"]).index(one["case"])))
     status = finish(run, out, out.with_suffix(".png"))
     report.CONSOLE.print(f"{time.monotonic() - started:.0f} s in all", markup=False)
     return status

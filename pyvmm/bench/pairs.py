@@ -168,7 +168,10 @@ def measure(driver: Driver, rounds: int, count: int, seed: int = 1, peers: bool 
             records.append(skip("Python pair", "", name, "not on the simulated device"))
             continue
         try:
-            arms += make()
+            made = make()
+            for arm in made:
+                arm.stack(2)
+            arms += made
         except Exception as error:  # a library that is absent or does not work here; whatever it raises, say so
             records.append(skip("Python pair", "", name, f"{type(error).__name__}: {error}".splitlines()[0]))
     source = random.Random(seed)

@@ -1,19 +1,22 @@
-"""Other libraries' allocators, for a replay on a GPU. Each plays all logs in a process of its own."""
+"""Other libraries' allocators, for a replay and for growth on a GPU, each in a process of its own."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import importlib
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
-from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import Any
 
 from .log import Log
 from .replay import Figures, Outcome, play
+from .results import Record, skip, summarise
 
 EXPANDABLE = "torch, expandable segments"
+PATIENCE = 240.0
+"""Seconds for all logs on one of them."""
 
 
 def _nothing(block: Any) -> None:
@@ -66,7 +69,7 @@ class CupyPool(Peer):
 
         def grow(size: int) -> Any:
             self.growths += 1
-            return memory._malloc(size)
+            return memory.MemoryPointer(memory.Memory(size), 0)
 
         self.pool = memory.MemoryPool(grow)
         self.alloc = self.pool.malloc
@@ -104,14 +107,13 @@ class CupyAsync(Peer):
 
 
 class Rmm(Peer):
+    """Its pool. Its arena is of a size given beforehand, so there is nothing to find out about that."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         mr = importlib.import_module("rmm").mr
         self.upstream = mr.StatisticsResourceAdaptor(mr.CudaMemoryResource())
-        if name == "rmm pool":
-            self.mr = mr.PoolMemoryResource(self.upstream, initial_pool_size=2 << 20)
-        else:
-            self.mr = mr.ArenaMemoryResource(self.upstream, arena_size=2 << 20)
+        self.mr = mr.PoolMemoryResource(self.upstream, initial_pool_size=2 << 20)
         self.sizes: dict[int, int] = {}
 
     def alloc(self, size: int) -> int:
@@ -133,24 +135,73 @@ PEERS: dict[str, Callable[[str], Peer]] = {
     "cupy.cuda.MemoryPool": CupyPool,
     "cupy.cuda.MemoryAsyncPool": CupyAsync,
     "rmm pool": Rmm,
-    "rmm arena": Rmm,
 }
 
 
-def _play_all(name: str, logs: list[Log]) -> list[Outcome]:
-    """In the child, before anything of the library is imported."""
+# ---- growth ----
+
+GROWTHS = {"2 MiB": 2, "8 MiB": 8, "32 MiB": 32, "128 MiB": 128, "512 MiB": 512, "1 GiB": 1024, "8 GiB": 8192}
+"""In MiB; the names are those of the C benchmark."""
+
+
+def _grow(rounds: int) -> list[Record]:
+    """What PyTorch takes to grow from nothing."""
+    torch = importlib.import_module("torch")
+    alloc, free = torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete
+    records = []
+    for case, size in GROWTHS.items():
+        times = []
+        for _ in range(rounds + 1):
+            torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            block = alloc(size << 20)
+            times.append((time.perf_counter_ns() - start) / 1e3)
+            free(block)
+        records.append(summarise("growth", case, EXPANDABLE, "us", times[1:]))
+    torch.cuda.empty_cache()
+    return records
+
+
+# ---- a process for each ----
+
+
+def _play(name: str, logs: list[Log]) -> list[Outcome]:
+    return [play(log, lambda: PEERS[name](name)) for log in logs]
+
+
+def _child(pipe: Connection, name: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """What the process does, before anything of the other library is imported."""
     if name == EXPANDABLE:
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    return [play(log, lambda: PEERS[name](name)) for log in logs]
+    try:
+        pipe.send(work(*arguments))
+    except Exception as error:  # absent, or does not work here: whatever it raises is the reason
+        pipe.send(f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _apart(name: str, work: Callable[..., Any], *arguments: Any) -> tuple[list[Any], str]:
+    """What the work answers, a list; or why it does not."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(there, name, work, arguments), daemon=True)
+    child.start()
+    there.close()
+    try:
+        answer = here.recv() if here.poll(PATIENCE) else "it took too long"
+    except EOFError:
+        answer = "its process ended"
+    child.kill()
+    child.join()
+    return (answer, "") if isinstance(answer, list) else ([], str(answer))
 
 
 def play_all(name: str, logs: list[Log]) -> tuple[list[Outcome], str]:
     """All logs on one of the peers; or why not."""
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as child:
-        try:
-            return child.submit(_play_all, name, logs).result(timeout=300), ""
-        except BrokenProcessPool:
-            return [], "its process ended"
-        except Exception as error:  # absent, or does not work here: whatever it raises is the reason
-            return [], f"{type(error).__name__}: {error}".splitlines()[0]
+    return _apart(name, _play, name, logs)
+
+
+def growth(rounds: int) -> list[Record]:
+    """Growth of PyTorch's expandable segments, to be set beside that of the C benchmark."""
+    records, why = _apart(EXPANDABLE, _grow, rounds)
+    return records or [skip("growth", "2 MiB", EXPANDABLE, why)]
