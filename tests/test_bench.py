@@ -189,6 +189,27 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     assert "replay, prefill temporaries: growths" in out
 
 
+def test_all_of_it_runs_without_programs(tmp_path: Path) -> None:
+    out = tmp_path / "out" / "bench.json"
+    chosen = command.Workloads(only="prefill", scale=0.02)
+    assert command.everything("sim", None, chosen, quick=True, commit="abc", out=out) in (0, 1)
+    run = results.read(out)
+    assert (run.about["commit"], set(run.about["seconds"])) == ("abc", {"Python", "replay"})
+    assert {one["bench"] for one in run.records} == {"Python pair", "replay"}
+    assert out.with_suffix(".png").exists()
+
+
+def test_records_of_a_case_stand_together() -> None:
+    run = Run({}, [record(1.0, case="b"), record(1.0, case="a"), record(1.0, bench="x"), record(2.0, "raw", case="b")])
+    command._sort(run)
+    assert [(one["bench"], one["case"], one["arm"]) for one in run.records] == [
+        ("pair", "b", "libvmm"),
+        ("pair", "b", "raw"),
+        ("pair", "a", "libvmm"),
+        ("x", "64 KiB", "libvmm"),
+    ]
+
+
 def test_a_trace_becomes_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     trace, out = tmp_path / "trace.csv", tmp_path / "log.csv"
     trace.write_text("num_prefill_tokens,num_decode_tokens\n100,5\n50,2\n")

@@ -157,11 +157,19 @@ def everything(
         run.records += part()
         run.about.setdefault("seconds", {})[name] = round(time.monotonic() - before, 1)
         run.write(out)  # what is there so far, in case the rest takes too long
-    order = list(dict.fromkeys(one["bench"] for one in run.records))
-    run.records.sort(key=lambda one: (order.index(one["bench"]), run.cases(one["bench"]).index(one["case"])))
+    _sort(run)
     status = finish(run, out, out.with_suffix(".png"))
     report.CONSOLE.print(f"{time.monotonic() - started:.0f} s in all", markup=False)
     return status
+
+
+def _sort(run: Run) -> None:
+    """What other parts have found for a case goes beside it."""
+    benches = list(dict.fromkeys(one["bench"] for one in run.records))
+    cases = {bench: run.cases(bench) for bench in benches}
+    run.records = sorted(
+        run.records, key=lambda one: (benches.index(one["bench"]), cases[one["bench"]].index(one["case"]))
+    )
 
 
 def finish(run: Run, path: Path | None, png: Path | None) -> int:
