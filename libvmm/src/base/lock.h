@@ -38,6 +38,14 @@ bool vmm__lock_acquire_within(vmm__lock *lock, vmm__u64 ns);
 void vmm__lock_wait(vmm__lock *lock);
 void vmm__lock_tell_released(vmm__lock *lock);
 
+/* At once, or not at all; never while there is a hook. For a few instructions that cannot end otherwise: nothing need be
+ * kept over a call, which makes them fewer. Whoever fails asks again with acquire. */
+static inline bool vmm__lock_try(vmm__lock *lock) {
+  return !vmm__hooked() && __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0, 1);
+}
+/* Lets go of a lock that try took. */
+static inline void vmm__lock_untry(vmm__lock *lock) { atomic_store_explicit(&lock->held, 0, memory_order_release); }
+
 static inline void vmm__lock_acquire(vmm__lock *lock) {
   if (vmm__hooked() || __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) != 0, 0))
     vmm__lock_wait(lock);

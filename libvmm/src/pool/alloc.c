@@ -32,6 +32,12 @@ static bool ready(const vmm_pool *pool) {
 }
 
 static vmm__u64 cut(vmm_pool *pool, unsigned arena, const vmm__pool_request *request) {
+  bool plain = (request->flags & VMM_REQUEST_ONE_MAPPING) == 0 && request->tag == 0 &&
+               request->alignment == VMM__BLOCK_UNIT && request->size / VMM__BLOCK_UNIT <= VMM__QUICK_LARGEST_UNITS;
+  vmm__u64 address =
+      plain ? vmm__quick_alloc(&pool->space, arena, request->size / VMM__BLOCK_UNIT, request->requested) : 0;
+
+  if (address != 0) return address;
   if ((request->flags & VMM_REQUEST_ONE_MAPPING) != 0)
     return vmm__space_alloc_within(&pool->space, arena, request->size, request->alignment, request->requested,
                                    request->tag, &pool->region.mappings);
@@ -179,18 +185,17 @@ static __attribute__((noinline)) vmm_status alloc_rest(vmm_pool *pool, vmm__u64 
   return vmm__pool_alloc(pool, &request, address, "vmm_pool_alloc", error);
 }
 
-/* The first try: a quick block serves. Most calls end here, so nothing is prepared for the others. */
+/* The first try: the lock is free and a quick block serves. Most calls end here, so nothing is prepared for the others. */
 vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long long *address, vmm_error *error) {
   vmm__u64 units = (size + (VMM__BLOCK_UNIT - 1)) / VMM__BLOCK_UNIT;
   vmm__u64 placed = 0;
 
   /* Size 0 and sizes that wrap give 0 units. */
   if (!vmm__forked() && pool != NULL && address != NULL && units - 1 < VMM__QUICK_LARGEST_UNITS &&
-      !vmm__device_lost(pool->device) && !vmm__captures_announced(pool->device)) {
-    vmm__lock_acquire(&pool->lock);
+      !vmm__device_lost(pool->device) && !vmm__captures_announced(pool->device) && vmm__lock_try(&pool->lock)) {
     if (__builtin_expect(!pool->closing, 1)) placed = vmm__quick_alloc(&pool->space, pool->home.open, units, size);
     if (__builtin_expect(placed != 0, 1)) count_alloc(pool, units * VMM__BLOCK_UNIT);
-    vmm__lock_release(&pool->lock);
+    vmm__lock_untry(&pool->lock);
     if (__builtin_expect(placed != 0 && !pool->scrub, 1)) {
       *address = placed;
       return VMM_OK;
@@ -254,7 +259,8 @@ bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsign
     pool->counters.fence_failures++;
     return vmm__space_find(&pool->space, address, &block) && block.address == address;
   }
-  if (!vmm__space_free(&pool->space, address, arena, NULL)) return false;
+  if (!vmm__quick_free(&pool->space, address, arena) && !vmm__space_free(&pool->space, address, arena, NULL))
+    return false;
   count_free(pool, ordered);
   return true;
 }
@@ -279,10 +285,10 @@ static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) 
 
   if (vmm__forked() || pool == NULL || vmm__captures_announced(pool->device)) return false;
   vmm__slots_prefetch(&pool->space.slots, address); /* on its way while the lock is taken */
-  vmm__lock_acquire(&pool->lock);
+  if (!vmm__lock_try(&pool->lock)) return false;
   found = vmm__quick_free(&pool->space, address, ordered ? pool->home.open : VMM__ARENA_IDLE);
   if (__builtin_expect(found, 1)) count_free(pool, ordered);
-  vmm__lock_release(&pool->lock);
+  vmm__lock_untry(&pool->lock);
   return __builtin_expect(found, 1);
 }
 
