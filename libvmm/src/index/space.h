@@ -146,6 +146,10 @@ void vmm__space_arena_unstick(vmm__space *space, unsigned arena);
 /* ---- questions: any address is allowed; not for the hot path. They may move the cursor and settle, so hold the lock.
  * ---- */
 
+/* Where a block would start that lies in two arenas, or in one of them; 0 if there is no place. Linear in the free ranges of
+ * the one that has fewer. */
+vmm__u64 vmm__space_find_joined(vmm__space *space, unsigned arena_a, unsigned arena_b, vmm__u64 size,
+                                vmm__u64 alignment);
 /* The live block that holds `address`. O(1) for its start, else a scan unless the cursor is near. */
 bool vmm__space_find(vmm__space *space, vmm__u64 address, vmm__block *out);
 /* The live block with the lowest start that is not below `address`; go on with block.address + block.size. */

@@ -89,6 +89,54 @@ bool vmm__space_sticks(vmm__space *space, vmm__u64 address, vmm__u64 size) {
   return false;
 }
 
+/* ---- two arenas as if they were one ---- */
+
+/* Ranges of one arena never touch, so in a run of two arenas they alternate: it is looked at from its first range of the
+ * arena that has fewer. 0 if this is not the first. */
+static uint32_t joined_start(const vmm__space *space, uint32_t id, const vmm__arena *few, const vmm__arena *many) {
+  uint32_t before = touching_before(space, vmm__space_record(space, id)), first;
+
+  if (before == 0 || !vmm__arena_has(many, vmm__space_record(space, before))) return id;
+  first = touching_before(space, vmm__space_record(space, before));
+  return first != 0 && vmm__arena_has(few, vmm__space_record(space, first)) ? 0 : before;
+}
+
+static vmm__u64 joined_end(const vmm__space *space, uint32_t id, const vmm__arena *few, const vmm__arena *many) {
+  vmm__u64 end = 0;
+
+  for (; id != 0; id = touching_behind(space, vmm__space_record(space, id))) {
+    const vmm__record *record = vmm__space_record(space, id);
+
+    if (!vmm__arena_has(few, record) && !vmm__arena_has(many, record)) break;
+    end = vmm__record_end(record);
+  }
+  return end;
+}
+
+vmm__u64 vmm__space_find_joined(vmm__space *space, unsigned arena_a, unsigned arena_b, vmm__u64 size,
+                                vmm__u64 alignment) {
+  vmm__arena *few = space->arenas[arena_a], *many = space->arenas[arena_b];
+  vmm__bin bin = {0, 0};
+
+  vmm__quick_settle(space, few);
+  vmm__quick_settle(space, many);
+  if (few->range_count > many->range_count) {
+    few = many;
+    many = space->arenas[arena_a];
+  }
+  for (bool above = false; vmm__bin_from(few, &bin, above); above = true) {
+    for (uint32_t id = few->heads[bin.word][bin.bit]; id != 0; id = vmm__space_record(space, id)->bin_next) {
+      uint32_t first = joined_start(space, id, few, many);
+      vmm__u64 start, end = first == 0 ? 0 : joined_end(space, first, few, many);
+
+      if (end != 0 && vmm__round_up(vmm__space_record(space, first)->address, alignment, &start) && start < end &&
+          end - start >= size)
+        return start;
+    }
+  }
+  return 0;
+}
+
 /* ---- the walk over runs ----
  *
  * Ranges of one arena never touch, so a run of several has one outside the arena with most ranges at every second place.

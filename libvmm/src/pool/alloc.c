@@ -69,6 +69,22 @@ vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
   return address;
 }
 
+/* The part that the block needs is taken out of both arenas and put back as one. */
+vmm__u64 vmm__pool_place_joined(vmm_pool *pool, const vmm__pool_request *request) {
+  vmm__space *space = &pool->space;
+  vmm__u64 address = vmm__pool_place(pool, request), start;
+  unsigned own;
+
+  if (address != 0 || pool->closing || request->stream == NULL || !ready(pool)) return address;
+  own = request->stream->open;
+  if (own == VMM__ARENA_IDLE || (request->flags & VMM_REQUEST_ONE_MAPPING) != 0) return 0;
+  start = vmm__space_find_joined(space, own, VMM__ARENA_IDLE, request->size, request->alignment);
+  if (start == 0) return 0;
+  (void)vmm__space_take(space, start, request->size, NULL);
+  vmm__space_add(space, own, start, request->size);
+  return vmm__pool_place(pool, request);
+}
+
 vmm__u64 vmm__pool_revive(vmm_pool *pool, const vmm__pool_request *request) {
   vmm__u64 address = 0;
 
@@ -124,8 +140,12 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
   else if (placed == 0) placed = find_or_grow(pool, &work, request);
   if (work.status == VMM_OK && ((request->flags & VMM_REQUEST_SCRUB) != 0 || pool->scrub) &&
       vmm__pool_scrub(pool, &work, request->handle, placed, size_of_block(pool, placed)) != VMM_OK) {
+    unsigned arena;
+
     vmm__lock_acquire(&pool->lock);
-    (void)vmm__space_free(&pool->space, placed, request->stream->open, NULL);
+    /* The fill may be queued all the same, and an eager event is not behind it. */
+    arena = request->stream->eager ? pool->limbo.open : request->stream->open;
+    (void)vmm__space_free(&pool->space, placed, arena, NULL);
     pool->counters.alloc_count--;
     pool->counters.alloc_bytes -= request->size;
     vmm__lock_release(&pool->lock);
@@ -265,6 +285,13 @@ bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsign
   return true;
 }
 
+/* Where a freed block belongs. A caller who vouches for one does so for their own work, not for a scrub of it, which may
+ * be queued on any stream. */
+static inline unsigned arena_of_free(const vmm_pool *pool, bool ordered) {
+  if (ordered) return pool->home.open;
+  return pool->alone == NULL && pool->scrubbed > pool->fenced_frees ? pool->limbo.open : VMM__ARENA_IDLE;
+}
+
 /* All of a free that its first try does not do. */
 static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 address, bool ordered,
                                                       const char *function, vmm_error *error) {
@@ -273,20 +300,18 @@ static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 a
 
   if (status != VMM_OK) return status;
   vmm__lock_acquire(&pool->lock);
-  found = vmm__pool_give(pool, address, pool->home_stream, ordered ? pool->home.open : VMM__ARENA_IDLE, ordered);
+  found = vmm__pool_give(pool, address, pool->home_stream, arena_of_free(pool, ordered), ordered);
   vmm__lock_release(&pool->lock);
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
 }
 
-/* Both orders of free that there are now are the same to the index: reuse on the home stream needs no fence, and a block
- * nobody uses needs none either. They differ for trim, which waits for queued work only if there may be some. */
 static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) {
   bool found;
 
   if (vmm__forked() || pool == NULL || vmm__captures_announced(pool->device)) return false;
   vmm__slots_prefetch(&pool->space.slots, address); /* on its way while the lock is taken */
   if (!vmm__lock_try(&pool->lock)) return false;
-  found = vmm__quick_free(&pool->space, address, ordered ? pool->home.open : VMM__ARENA_IDLE);
+  found = vmm__quick_free(&pool->space, address, arena_of_free(pool, ordered));
   if (__builtin_expect(found, 1)) count_free(pool, ordered);
   vmm__lock_untry(&pool->lock);
   return __builtin_expect(found, 1);
@@ -312,9 +337,9 @@ vmm_status vmm__pool_scrub(vmm_pool *pool, vmm__work *work, void *stream, vmm__u
   if (vmm__stream_use(work, stream) == VMM_OK) {
     (void)fill(work, stream, address, size);
     vmm__stream_unuse(pool->device);
-    /* Whatever it answered the fill may be queued, and a caller who vouches for a block vouches for their own work only. */
+    /* Whatever it answered the fill may be queued. */
     vmm__lock_acquire(&pool->lock);
-    pool->ordered_frees++;
+    pool->scrubbed = ++pool->ordered_frees;
     vmm__lock_release(&pool->lock);
   }
   vmm__work_leave(work);

@@ -40,6 +40,7 @@ vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsign
     vmm__work_start(&work, pool->device, function, request->deadline_ns);
     if (vmm__device_lost(pool->device)) (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
     else (void)find_entry(pool, &work, request->handle, &request->stream);
+    vmm__pool_count_work(pool, &work);
     if (vmm__work_finish(&work, error) != VMM_OK) {
       vmm__lock_acquire(&pool->lock);
       pool->counters.alloc_failures++;
@@ -68,7 +69,9 @@ static bool give(vmm_pool *pool, vmm__u64 address, const void *stream, const vmm
   const vmm__pool_stream *to = entry != NULL ? entry : &pool->limbo;
 
   if (!vmm__pool_give(pool, address, stream, to->open, true)) return false;
-  if (entry == NULL) pool->counters.limbo_count++;
+  if (entry != NULL) return true;
+  pool->counters.limbo_count++;
+  pool->others = true;
   return true;
 }
 
@@ -103,6 +106,7 @@ static vmm__pool_stream *record_for(vmm_pool *pool, vmm__work *work, void *strea
     entry = vmm__pool_stream_find(pool, stream, id);
     event = entry == NULL ? NULL : entry->next_event;
     if (event != NULL && event == recorded) {
+      entry->recorded = true;
       *held = true; /* the pool lock is kept: the free belongs to this event */
       return entry;
     }

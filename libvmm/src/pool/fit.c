@@ -49,7 +49,7 @@ static vmm__u64 movable(fit *f) {
   vmm__u64 bytes = 0;
 
   while ((mapping = vmm__idle_next(f->pool, &walk)) != NULL)
-    if (vmm__part_is_proven(f->pool, mapping)) bytes += mapping->size;
+    if (vmm__idle_is_proven(f->pool, mapping)) bytes += mapping->size;
   return bytes;
 }
 

@@ -20,7 +20,7 @@ static vmm__u64 place(vmm_pool *pool, const vmm__pool_request *request) {
   vmm__u64 address;
 
   vmm__lock_acquire(&pool->lock);
-  address = vmm__pool_place(pool, request);
+  address = vmm__pool_place_joined(pool, request);
   vmm__lock_release(&pool->lock);
   return address;
 }
@@ -31,19 +31,24 @@ static void unseal(vmm_pool *pool, vmm__pool_stream *entry, unsigned into) {
   entry->pending = false;
 }
 
-/* Asks once whether the seal has passed. A query that fails leaves things as they are: the device is lost, or it is asked
- * again. */
-static void look(vmm_pool *pool, vmm__pool_stream *entry) {
-  if (!entry->pending || vmm__cu_event_query(pool->device, entry->event) != VMM_CODE_SUCCESS) return;
-  vmm__lock_acquire(&pool->lock);
-  unseal(pool, entry, VMM__ARENA_IDLE);
-  vmm__lock_release(&pool->lock);
-}
-
 /* A fence that could not be had: the memory waits for the whole context. Pool lock. */
 static void into_limbo(vmm_pool *pool, vmm__pool_stream *entry) {
   unseal(pool, entry, pool->limbo.open);
   pool->counters.fence_failures++;
+}
+
+/* Asks once whether the seal has passed. A query that fails leaves things as they are: the device is lost, or it is asked
+ * again; but an event that a capture nobody announced has swallowed is no fence. */
+static void look(vmm_pool *pool, vmm__pool_stream *entry) {
+  int code;
+
+  if (!entry->pending) return;
+  code = vmm__cu_event_query(pool->device, entry->event);
+  if (code != VMM_CODE_SUCCESS && code != VMM_CODE_CAPTURED_EVENT) return;
+  vmm__lock_acquire(&pool->lock);
+  if (code == VMM_CODE_SUCCESS) unseal(pool, entry, VMM__ARENA_IDLE);
+  else into_limbo(pool, entry);
+  vmm__lock_release(&pool->lock);
 }
 
 static bool make_event(vmm_pool *pool, vmm__pool_stream *entry) {
@@ -58,34 +63,41 @@ static int record(vmm_pool *pool, const vmm__pool_stream *entry) {
   return vmm__cu_ctx_record_event(device, device->context, entry->event);
 }
 
-/* Exchanges the arenas, so that what is freed from here on waits for the next seal. Pool lock. */
-static void exchange(vmm__pool_stream *entry) {
+static void swap_events(vmm__pool_stream *entry) {
+  void *event = entry->event;
+
+  entry->event = entry->next_event;
+  entry->next_event = event;
+}
+
+/* Exchanges the arenas, so that what is freed from here on waits for the next seal. Not while a growth relies on the open
+ * one: what it puts back has to meet the same fence. Pool lock. */
+static bool exchange(vmm_pool *pool, vmm__pool_stream *entry) {
   unsigned open = entry->open;
 
+  if (entry->held) return false;
   entry->open = entry->sealed;
   entry->sealed = open;
   entry->pending = true;
-  if (entry->eager) { /* recorded behind the last free of the open arena */
-    void *event = entry->event;
-
-    entry->event = entry->next_event;
-    entry->next_event = event;
-  }
+  if (entry->eager) swap_events(entry); /* recorded behind the last free of the open arena */
+  entry->recorded = false;
+  pool->counters.seal_count++;
+  return true;
 }
 
 /* Seals what was freed on the stream. Not while it takes part in a capture: its work is then not to be waited for. */
 static void seal(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
   vmm__work use = *work;
   int code = VMM_CODE_SUCCESS;
+  bool exchanged;
 
   if (entry->pending || !make_event(pool, entry)) return;
   if (!entry->eager && vmm__stream_use(&use, entry->whole ? NULL : entry->stream) != VMM_OK) return;
   vmm__lock_acquire(&pool->lock);
-  exchange(entry);
-  pool->counters.seal_count++;
+  exchanged = exchange(pool, entry);
   vmm__lock_release(&pool->lock);
   if (!entry->eager) {
-    code = record(pool, entry);
+    if (exchanged) code = record(pool, entry);
     vmm__stream_unuse(pool->device);
   }
   if (code == VMM_CODE_SUCCESS) return;
@@ -94,17 +106,15 @@ static void seal(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
   vmm__lock_release(&pool->lock);
 }
 
-/* Whether sealing an entry can help a request that the idle memory alone does not serve. */
-static bool worth(vmm_pool *pool, const vmm__pool_stream *entry, const vmm__pool_request *request) {
-  const vmm__pool_stream *alone;
-  vmm__u64 own, idle;
+/* Whether what a stream freed can help a request: neighbours of it may be anybody's. */
+static bool worth(vmm_pool *pool, const vmm__pool_stream *entry, unsigned arena, const vmm__pool_request *request) {
+  bool can;
 
   vmm__lock_acquire(&pool->lock);
-  own = vmm__space_arena_bytes(&pool->space, entry->open);
-  idle = vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
-  alone = pool->alone;
+  can = entry != pool->alone && vmm__space_arena_bytes(&pool->space, arena) != 0 &&
+        vmm__space_free_bytes(&pool->space) >= request->size;
   vmm__lock_release(&pool->lock);
-  return own != 0 && own + idle >= request->size && entry != alone;
+  return can;
 }
 
 /* Takes an entry out of the list that nothing is behind any more; NULL if there is none. */
@@ -143,16 +153,21 @@ static vmm__u64 take_own_back(vmm_pool *pool, const vmm__pool_request *request) 
   if (own == NULL || !own->pending || own->forgotten) return 0;
   vmm__lock_acquire(&pool->lock);
   unseal(pool, own, own->open);
-  address = vmm__pool_place(pool, request);
+  if (own->eager && !own->recorded) { /* nothing was freed since: the seal's event is the latest */
+    swap_events(own);
+    own->recorded = true;
+  }
+  address = vmm__pool_place_joined(pool, request);
   vmm__lock_release(&pool->lock);
   return address;
 }
 
-/* What the stream freed and what is idle may lie side by side: proven idle it is one. Else it is the stream's again. */
+/* What the stream freed and what is idle may lie side by side within one mapping: proven idle it is one. Else it is the
+ * stream's again. */
 static vmm__u64 join_own(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
   vmm__pool_stream *own = request->stream;
 
-  if (own->leased || !worth(pool, own, request)) return 0;
+  if (own->leased || (request->flags & VMM_REQUEST_ONE_MAPPING) == 0 || !worth(pool, own, own->open, request)) return 0;
   seal(pool, work, own);
   look(pool, own);
   return own->pending ? take_own_back(pool, request) : place(pool, request);
@@ -168,7 +183,7 @@ static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   address = place(pool, request);
   if (address != 0 || pool->prefer_wait) return address;
   for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry)) {
-    if (entry == request->stream || entry->pending || !worth(pool, entry, request)) continue;
+    if (entry == request->stream || entry->pending || !worth(pool, entry, entry->open, request)) continue;
     seal(pool, work, entry);
     look(pool, entry);
     address = place(pool, request);
@@ -176,13 +191,14 @@ static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   return address != 0 ? address : join_own(pool, work, request);
 }
 
-/* With one stream alone there is nothing to prove, unless something was freed on a stream that nobody knows. */
+/* With one stream alone there is nothing to prove, unless something was freed on another, or on one that nobody knows. */
 static bool begin(vmm_pool *pool, vmm__work *work) {
   bool needed;
 
   if (vmm__device_lost(pool->device)) return false;
   vmm__lock_acquire(&pool->lock);
-  needed = pool->alone == NULL || pool->limbo.pending || vmm__space_arena_bytes(&pool->space, pool->limbo.open) != 0;
+  needed = pool->alone == NULL ||
+           vmm__space_free_bytes(&pool->space) != vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
   vmm__lock_release(&pool->lock);
   return needed && vmm__lock_acquire_within(&pool->gather, vmm__work_time_left(work));
 }
@@ -210,17 +226,22 @@ vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_reque
 
 /* ---- one stream waits for another ---- */
 
-/* True: what the entry had sealed is the request's stream's now. */
+/* True: what the entry had sealed is the request's stream's now. The order it is in is the stream's from the wait on, so an
+ * event that was recorded before is behind none of it. */
 static bool wait_for(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry, const vmm__pool_request *request) {
+  vmm__pool_stream *own = request->stream;
   vmm__work use = *work;
   int code;
 
   if (vmm__stream_use(&use, request->handle) != VMM_OK) return false;
   code = vmm__cu_stream_wait_event(pool->device, request->handle, entry->event, 0);
+  if (code == VMM_CODE_SUCCESS && own->eager)
+    code = vmm__cu_event_record(pool->device, own->next_event, request->handle);
   vmm__stream_unuse(pool->device);
   if (code != VMM_CODE_SUCCESS) return false;
   vmm__lock_acquire(&pool->lock);
-  unseal(pool, entry, request->stream->open);
+  own->recorded = true;
+  unseal(pool, entry, own->open);
   pool->counters.wait_count++;
   vmm__lock_release(&pool->lock);
   return true;
@@ -232,8 +253,9 @@ static vmm__u64 wait(vmm_pool *pool, vmm__work *work, const vmm__pool_request *r
 
   for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry)) {
     if (entry == request->stream) continue;
-    if (!entry->pending && worth(pool, entry, request)) seal(pool, work, entry);
-    if (!entry->pending || !wait_for(pool, work, entry, request)) continue;
+    if (!entry->pending && worth(pool, entry, entry->open, request)) seal(pool, work, entry);
+    if (!entry->pending || !worth(pool, entry, entry->sealed, request)) continue;
+    if (!wait_for(pool, work, entry, request)) continue;
     address = place(pool, request);
   }
   return address;

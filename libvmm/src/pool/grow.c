@@ -66,17 +66,29 @@ static void hold(vmm_pool *pool, vmm__plan *plan, const vmm__pool_request *reque
 
   vmm__parts_detach(pool, &plan->parts);
   plan->arena = VMM__ARENA_IDLE;
+  plan->frees = 0;
   if (plan->tail == 0) return;
   (void)vmm__space_take(&pool->space, plan->address - plan->tail, plan->tail, &arena);
   if (arena != VMM__ARENA_IDLE) plan->arena = request->stream->open;
+  else if (pool->alone != NULL) plan->frees = pool->ordered_frees;
+  request->stream->held = true;
   pool->held_bytes += plan->tail;
 }
 
-/* New memory is idle, but for what has to be one with a tail that is not: the block. */
-static void add_grown(vmm_pool *pool, const vmm__plan *plan) {
-  vmm__u64 start = plan->address - plan->tail, own = plan->arena == VMM__ARENA_IDLE ? 0 : plan->tail + plan->need;
+/* The end of that: which arena the tail goes back to. If the stream had the pool alone and another came meanwhile, what was
+ * idle to it alone is its own now. Pool lock. */
+static unsigned end_hold(vmm_pool *pool, const vmm__plan *plan, const vmm__pool_request *request) {
+  pool->held_bytes -= plan->tail;
+  if (plan->tail == 0) return VMM__ARENA_IDLE;
+  request->stream->held = false;
+  return pool->alone == NULL && plan->frees > pool->fenced_frees ? request->stream->open : plan->arena;
+}
 
-  if (own != 0) vmm__space_add(&pool->space, plan->arena, start, own);
+/* New memory is idle, but for what has to be one with a tail that is not: the block. */
+static void add_grown(vmm_pool *pool, const vmm__plan *plan, unsigned arena) {
+  vmm__u64 start = plan->address - plan->tail, own = arena == VMM__ARENA_IDLE ? 0 : plan->tail + plan->need;
+
+  if (own != 0) vmm__space_add(&pool->space, arena, start, own);
   if (own != plan->tail + plan->size)
     vmm__space_add(&pool->space, VMM__ARENA_IDLE, start + own, plan->tail + plan->size - own);
 }
@@ -88,8 +100,7 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
 
   vmm__lock_acquire(&pool->lock);
   vmm__region_publish(&pool->region, commit);
-  add_grown(pool, plan);
-  pool->held_bytes -= plan->tail;
+  add_grown(pool, plan, end_hold(pool, plan, request));
   if (plan->size > plan->moved) counters->growth_count++;
   else counters->move_count++;
   counters->growth_bytes += plan->size;
@@ -100,11 +111,13 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
   return placed;
 }
 
-static void let_go(vmm_pool *pool, vmm__work *work, vmm__plan *plan) {
+static void let_go(vmm_pool *pool, vmm__work *work, vmm__plan *plan, const vmm__pool_request *request) {
+  unsigned arena;
+
   vmm__lock_acquire(&pool->lock);
   vmm__parts_put_back(pool, &plan->parts);
-  if (plan->tail != 0) vmm__space_add(&pool->space, plan->arena, plan->address - plan->tail, plan->tail);
-  pool->held_bytes -= plan->tail;
+  arena = end_hold(pool, plan, request);
+  if (plan->tail != 0) vmm__space_add(&pool->space, arena, plan->address - plan->tail, plan->tail);
   vmm__pool_fulfil(pool, ADDS);
   pool->counters.growth_failures++;
   vmm__lock_release(&pool->lock);
@@ -163,7 +176,7 @@ static vmm_status carry_out(vmm_pool *pool, vmm__work *work, vmm__plan *plan, co
     plan->size = smaller;
     work->status = VMM_OK;
   }
-  if (!*moved || work->status != VMM_OK) let_go(pool, work, plan);
+  if (!*moved || work->status != VMM_OK) let_go(pool, work, plan, request);
   return work->status;
 }
 

@@ -22,3 +22,12 @@ vmm__mapping *vmm__idle_next(vmm_pool *pool, vmm__idle_walk *walk) {
     walk->end = address + length;
   }
 }
+
+/* While one stream is alone the idle arena is its own. */
+bool vmm__idle_is_proven(vmm_pool *pool, const vmm__mapping *mapping) {
+  unsigned arena = VMM__ARENA_MIXED;
+
+  if (pool->ordered_frees == pool->fenced_frees) return true;
+  return pool->alone == NULL && vmm__space_arena_of(&pool->space, mapping->address, mapping->size, &arena) &&
+         arena == VMM__ARENA_IDLE;
+}

@@ -53,6 +53,7 @@ vmm__pool_lease *vmm__pool_lease_find(vmm_pool *pool, vmm__u64 id) {
   }
   if (spare == NULL) return NULL;
   spare->id = id;
+  pool->others = true;
   pool->lease_count++;
   return spare;
 }

@@ -3,15 +3,6 @@
 #include "device/handles.h"
 #include "pool/plan.h"
 
-/* While one stream is alone the idle arena is its own. */
-bool vmm__part_is_proven(vmm_pool *pool, const vmm__mapping *mapping) {
-  unsigned arena = VMM__ARENA_MIXED;
-
-  if (pool->ordered_frees == pool->fenced_frees) return true;
-  return pool->alone == NULL && vmm__space_arena_of(&pool->space, mapping->address, mapping->size, &arena) &&
-         arena == VMM__ARENA_IDLE;
-}
-
 /* Mappings that may be moved, the largest first, the higher of two that are equal: low addresses are where new blocks go. */
 static size_t find_mappings(vmm_pool *pool, const vmm__plan *plan, vmm__part *found) {
   vmm__idle_walk walk = {{0, 0, 0, 0}, 0, 0};
@@ -22,7 +13,7 @@ static size_t find_mappings(vmm_pool *pool, const vmm__plan *plan, vmm__part *fo
     const vmm__u64 size = mapping->size, end = mapping->address + size;
 
     if (mapping->address < plan->address && end > plan->address - plan->tail) continue;
-    if (!vmm__part_is_proven(pool, mapping)) continue;
+    if (!vmm__idle_is_proven(pool, mapping)) continue;
     if (count == VMM__PARTS_MOST && size <= found[VMM__PARTS_MOST - 1].size) continue;
     for (i = count == VMM__PARTS_MOST ? VMM__PARTS_MOST - 1 : count++; i > 0; i--) {
       if (found[i - 1].size > size || (found[i - 1].size == size && found[i - 1].from > mapping->address)) break;

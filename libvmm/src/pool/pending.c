@@ -25,9 +25,19 @@ static void choose(batch *chosen, const vmm__mapping *mapping) {
   chosen->size[i] = mapping->size;
 }
 
+/* Whether a fence on the home stream is behind all that was freed: nobody else has used the pool. */
+static bool is_home_alone(vmm_pool *pool) {
+  bool alone;
+
+  vmm__lock_acquire(&pool->lock);
+  alone = pool->alone == &pool->home && !pool->others;
+  vmm__lock_release(&pool->lock);
+  return alone;
+}
+
 /* Takes wholly idle mappings out of the index, highest first: low addresses are where new blocks go. Each keeps what it
  * needs to come back. Pool lock. */
-static vmm__u64 detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want) {
+static vmm__u64 detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want, bool fenceable, bool *left) {
   vmm__u64 committed = pool->space.total_bytes + pool->held_bytes; /* what is pending is as good as gone */
   vmm__u64 spare = vmm__saturating_sub(committed, keep), bytes = 0;
   vmm__idle_walk walk = {{0, 0, 0, 0}, 0, 0};
@@ -36,8 +46,11 @@ static vmm__u64 detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want) {
   size_t i;
 
   chosen.count = 0;
-  while ((idle = vmm__idle_next(pool, &walk)) != NULL)
-    if (idle->size <= spare) choose(&chosen, idle);
+  while ((idle = vmm__idle_next(pool, &walk)) != NULL) {
+    if (idle->size > spare) continue;
+    if (fenceable || vmm__idle_is_proven(pool, idle)) choose(&chosen, idle);
+    else *left = true;
+  }
   for (i = 0; i < chosen.count && bytes < want; i++) {
     vmm__mapping *mapping;
     unsigned arena;
@@ -56,14 +69,15 @@ static vmm__u64 detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want) {
   return bytes;
 }
 
-vmm__u64 vmm__pending_detach(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want) {
+vmm__u64 vmm__pending_detach(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want, bool *left) {
   const vmm__u64 adds = (vmm__u64)BATCH * ADDS_PER_MAPPING;
+  bool fenceable = is_home_alone(pool) || !vmm__captures_announced(pool->device);
   vmm__u64 bytes;
 
   if (vmm__pool_promise(pool, work, adds) != VMM_OK) return 0;
   vmm__lock_acquire(&pool->lock);
   vmm__pool_fulfil(pool, adds);
-  bytes = detach(pool, keep, want);
+  bytes = detach(pool, keep, want, fenceable, left);
   vmm__lock_release(&pool->lock);
   return bytes;
 }
@@ -116,11 +130,17 @@ static vmm__u64 awaited(vmm_pool *pool) {
   return most > pool->fenced_frees ? most : 0;
 }
 
+vmm_status vmm__pending_refuse(vmm__work *work) {
+  return vmm__work_fail(
+      work, VMM_ERROR_CAPTURE,
+      "a context-wide fence cannot be had while a capture is announced, and others than the home stream use the pool");
+}
+
 vmm_status vmm__pending_record(vmm_pool *pool, vmm__work *work, vmm__u64 frees) {
-  if (pool->alone == NULL && vmm__captures_announced(pool->device))
-    return vmm__work_fail(
-        work, VMM_ERROR_CAPTURE,
-        "a context-wide fence cannot be had while a capture is announced, and several streams use the pool");
+  bool home_alone = is_home_alone(pool);
+
+  if (!home_alone && vmm__captures_announced(pool->device)) return vmm__pending_refuse(work);
+  if (!home_alone && !pool->device->info.context_fence) return VMM_OK;
   if (vmm__fence_record(work, pool->fence, pool->home_stream) != VMM_OK) return work->status;
   vmm__lock_acquire(&pool->lock);
   pool->fence_frees = frees;
@@ -128,7 +148,16 @@ vmm_status vmm__pending_record(vmm_pool *pool, vmm__work *work, vmm__u64 frees) 
   return VMM_OK;
 }
 
-vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work) {
+/* What is left where the driver has no context-wide event. */
+static vmm_status wait_for_all(vmm_pool *pool, vmm__work *work, vmm__u64 frees) {
+  if (vmm__wait_context(work) != VMM_OK) return work->status;
+  vmm__lock_acquire(&pool->lock);
+  pool->fenced_frees = vmm__max(pool->fenced_frees, frees);
+  vmm__lock_release(&pool->lock);
+  return VMM_OK;
+}
+
+vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work, bool wait) {
   vmm__u64 frees;
   bool needed;
 
@@ -137,7 +166,9 @@ vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work) {
   needed = pool->fence_frees == 0 && awaited(pool) != 0;
   frees = pool->ordered_frees;
   vmm__lock_release(&pool->lock);
-  return needed ? vmm__pending_record(pool, work, frees) : VMM_OK;
+  if (!needed) return VMM_OK;
+  if (wait && !pool->device->info.context_fence && !is_home_alone(pool)) return wait_for_all(pool, work, frees);
+  return vmm__pending_record(pool, work, frees);
 }
 
 vmm_status vmm__pending_look(vmm_pool *pool, vmm__work *work) {

@@ -10,16 +10,21 @@
 #include "pool/pool.h"
 
 /* Takes idle mappings out of the index, highest first, while at least `keep` bytes stay and until `want` bytes left it;
- * at most a batch of them. Returns the bytes. No pool lock held; the structure lock is. */
-vmm__u64 vmm__pending_detach(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want);
+ * at most a batch of them. While a capture forbids the fence that some would wait for, those stay with their streams:
+ * *left is set. Returns the bytes. No pool lock held; the structure lock is. */
+vmm__u64 vmm__pending_detach(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want, bool *left);
 
-/* Sees to it that a fence is on its way for every mapping that needs one. CAPTURE where none can be had now. Needs the
- * structure lock. */
-vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work);
+/* Sees to it that a fence is on its way for every mapping that needs one. CAPTURE where none can be had now. A driver
+ * without context-wide events leaves the blocking call for a pool that others than the home stream use: made only with
+ * `wait`. Needs the structure lock. */
+vmm_status vmm__pending_fence(vmm_pool *pool, vmm__work *work, bool wait);
 
 /* Records the fence behind the first `frees` ordered frees. None may be on its way. CAPTURE where none can be had now. Needs
  * the structure lock and the context. */
 vmm_status vmm__pending_record(vmm_pool *pool, vmm__work *work, vmm__u64 frees);
+
+/* CAPTURE, with the reason. */
+vmm_status vmm__pending_refuse(vmm__work *work);
 
 /* Asks once whether the fence has passed. Needs the structure lock. */
 vmm_status vmm__pending_look(vmm_pool *pool, vmm__work *work);

@@ -12,6 +12,7 @@ typedef struct vmm__plan {
   vmm__u64 piece;   /* largest single mapping that is created */
   vmm__u64 tail;    /* free bytes right before `address` that the plan relies on */
   unsigned arena;   /* where they were, once they are held */
+  vmm__u64 frees;   /* of the stream, if it had the pool alone then: what they may wait for if it has no more */
   vmm__u64 moved;   /* of the parts: bytes of idle mappings */
   vmm__parts parts; /* idle handles, and idle mappings elsewhere in the pool, that come first */
 } vmm__plan;
@@ -25,9 +26,6 @@ vmm_status vmm__plan_make(vmm_pool *pool, vmm__work *work, const vmm__pool_reque
 void vmm__plan_idle_handles(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 most, vmm__plan *plan);
 /* ... and idle mappings outside the tail, for what is missing still; together the parts have at most `room` bytes. */
 void vmm__plan_idle_mappings(vmm_pool *pool, vmm__u64 room, vmm__plan *plan);
-
-/* Whether nothing that is queued may still use an idle mapping. Under the pool lock. parts.c */
-bool vmm__part_is_proven(vmm_pool *pool, const vmm__mapping *mapping);
 
 /* ---- moving idle backing, move.c ---- */
 

@@ -41,10 +41,12 @@ struct vmm_pool {
   vmm__u64 promised;   /* records set aside for adds that growths and trims in progress may have to make */
   vmm__u64 ordered_frees, fenced_frees;  /* frees by stream order and scrubs, and how many a fence was seen to cover */
   vmm__u64 fence_frees;                  /* ... and how many the fence recorded last covers; 0: none is outstanding */
+  vmm__u64 scrubbed;                     /* ... and how many there were with the latest scrub */
   vmm__u64 pending_bytes, pending_count; /* mappings on their way out, see pending.h */
   vmm__pool_stream home, limbo;
   vmm__pool_stream *streams; /* list of all: the home stream, the others, limbo */
   vmm__pool_stream *alone;   /* the one that has the pool alone, or NULL */
+  bool others;               /* work of others may be queued on what was freed all the same: limbo, or a capture */
   vmm__u64 stream_count;     /* others than the home stream */
   vmm__lock gather;
   vmm__pool_lease *leases;
@@ -66,6 +68,10 @@ vmm_status vmm__pool_refuse(const vmm_pool *pool, const void *output, const char
 
 /* The index's answer, counted; 0 if nothing fits or records are short. Under the pool lock. */
 vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request);
+
+/* The same, and if nothing fits, where the stream's own memory and what is idle lie side by side: what is idle of it is the
+ * stream's own from then on. For a miss. Under the pool lock. */
+vmm__u64 vmm__pool_place_joined(vmm_pool *pool, const vmm__pool_request *request);
 
 /* Takes pending mappings back if they make the request fit; 0 if not. Takes the pool lock. */
 vmm__u64 vmm__pool_revive(vmm_pool *pool, const vmm__pool_request *request);
@@ -91,6 +97,9 @@ typedef struct vmm__idle_walk {
   size_t i;     /* the next mapping in it */
 } vmm__idle_walk;
 vmm__mapping *vmm__idle_next(vmm_pool *pool, vmm__idle_walk *walk);
+
+/* Whether nothing that is queued may still use an idle mapping, as far as is known. Under the pool lock. */
+bool vmm__idle_is_proven(vmm_pool *pool, const vmm__mapping *mapping);
 
 /* Sets records aside for `adds` ranges that may have to be added to the index, so that giving back what was taken out of
  * it cannot fail. No pool lock held (the structure lock may be). OUT_OF_HOST_MEMORY: nothing was set aside. Fulfil takes

@@ -207,9 +207,7 @@ vmm_status vmm_pool_get_stats(vmm_pool *pool, vmm_pool_stats *stats, vmm_error *
   copy.lease_count = pool->lease_count;
   copy.lease_bytes = leased(pool);
   copy.stream_count = pool->stream_count;
-  copy.ordered_bytes =
-      pool->alone != NULL ? 0
-                          : vmm__space_free_bytes(&pool->space) - vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
+  copy.ordered_bytes = vmm__space_free_bytes(&pool->space) - vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
   copy.pending_bytes = pool->pending_bytes;
   copy.mapping_count = pool->region.mappings.count;
   copy.quarantined_bytes = pool->region.quarantined_bytes;

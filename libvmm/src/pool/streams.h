@@ -21,6 +21,8 @@ typedef struct vmm__pool_stream {
   bool forgotten;   /* takes no more frees; gone once its seal has passed */
   bool leased;      /* not a stream, but an announced capture: see lease.h */
   bool pending;     /* the seal's event is recorded and was not seen done */
+  bool recorded;    /* eager: next_event is recorded behind all that is in the open arena */
+  bool held;        /* a growth in progress relies on its memory: no seal may part the two */
   unsigned open;    /* arena of what was freed since the seal; the idle one while the stream is alone */
   unsigned sealed;  /* arena behind the seal; empty unless pending */
   unsigned own;     /* while it is alone: the arena it will have */
@@ -57,8 +59,6 @@ void vmm__pool_forget_stream(vmm_pool *pool, vmm__work *work, const void *stream
 const char *vmm__pool_streams_check(vmm_pool *pool);
 
 /* ---- gather.c: proving ---- */
-
-typedef struct vmm__pool_request vmm__pool_request;
 
 /* Looks whether what other streams freed is idle by now, sealing what is not sealed, and places the request if that
  * helps. 0: it did not, or the driver could not be asked (never an error: there are other ways to serve a request). */

@@ -5,17 +5,19 @@
 /* Out of the index with what is idle, then to the driver with what nothing uses any more. */
 static vmm__u64 run(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want, bool wait) {
   vmm__u64 done = 0, pending;
+  bool left = false;
 
   while ((pending = vmm__pending_bytes(pool)) < want)
-    if (vmm__pending_detach(pool, work, keep, want - pending) == 0) break;
+    if (vmm__pending_detach(pool, work, keep, want - pending, &left) == 0) break;
   while (work->status == VMM_OK && done < want && vmm__pending_bytes(pool) != 0) {
-    (void)vmm__pending_fence(pool, work);
+    (void)vmm__pending_fence(pool, work, wait);
     if (work->status == VMM_OK || work->status == VMM_ERROR_CAPTURE)
       done += vmm__pending_finish(pool, work, want - done);
     if (work->status == VMM_ERROR_CAPTURE && !wait) work->status = VMM_OK; /* later, then */
     if (!wait || work->status != VMM_OK || vmm__pending_bytes(pool) == 0 || done >= want) break;
     if (vmm__pending_wait(pool, work) != VMM_OK) break;
   }
+  if (wait && left && done < want && work->status == VMM_OK) (void)vmm__pending_refuse(work);
   return done;
 }
 
