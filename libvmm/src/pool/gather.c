@@ -181,7 +181,7 @@ static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   for (entry = next_of(pool, NULL); entry != NULL; entry = next_of(pool, entry)) look(pool, entry);
   sweep(pool);
   address = place(pool, request);
-  if (address != 0 || pool->prefer_wait) return address;
+  if (address != 0 || (pool->prefer_wait && !request->stream->leased)) return address;
   for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry)) {
     if (entry == request->stream || entry->pending || !worth(pool, entry, entry->open, request)) continue;
     seal(pool, work, entry);

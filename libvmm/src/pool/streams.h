@@ -30,6 +30,8 @@ typedef struct vmm__pool_stream {
   void *next_event; /* eager: recorded by frees, and the event of the next seal */
 } vmm__pool_stream;
 
+typedef struct vmm__pool_request vmm__pool_request;
+
 /* ---- streams.c: who there is ---- */
 
 vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work); /* host memory only; nothing is held on failure */

@@ -308,7 +308,7 @@ TEST(a_stream_that_is_captured_is_never_made_to_wait) {
     vmm_driver_wait(t.f.driver, 30 * MS);
     CHECK_OK(vmm_pool_alloc_async(t.f.pool, MIB, t.b, &other, NULL)); /* done by now */
     OK(vmm_raw_stream_end_capture(t.f.sim, t.b, &graph));
-    CHECK_OK(vmm_device_capture_end(t.f.device, t.b, VMM_CAPTURE_COMMITTED, NULL));
+    CHECK_OK(vmm_device_capture_end(t.f.device, t.b, VMM_CAPTURE_ABORTED, NULL, NULL));
     OK(vmm_raw_graph_destroy(t.f.sim, graph));
     CHECK_CALL(give(&t.f, other, t.b));
     CHECK_CALL(give(&t.f, idle, t.b));
