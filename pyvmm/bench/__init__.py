@@ -23,7 +23,7 @@ DriverName = Annotated[str, typer.Option("--driver", help="cuda, sim, or auto: t
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results there")]
 Paths = Annotated[
     list[Path] | None,
-    typer.Argument(help="logs (RMM's CSV) or request traces; without any, workloads made up from a seed", exists=True),
+    typer.Argument(help="logs (RMM's CSV) or request traces", exists=True),
 ]
 Requests = Annotated[int, typer.Option(help="of a trace, at most so many")]
 Layout = Annotated[str, typer.Option(help="of a trace: paged, contiguous or prefixes; else what suits it")]
@@ -50,7 +50,7 @@ def _all(
     commit: Annotated[str, typer.Option(help="to be noted, where git does not know it")] = "",
 ) -> None:
     """All that this machine can measure: tables, bounds, JSON, a picture."""
-    chosen = Workloads(tuple(paths or ()), scale=0.1 if quick else 0.5, requests=requests)
+    chosen = Workloads(tuple(paths or ()), scale=0.1 if quick else 0.5, requests=requests, both=True)
     _exit(command.everything(driver, programs, chosen, quick, commit, out))
 
 
@@ -70,7 +70,7 @@ def _replay(
     peers: Annotated[bool, typer.Option(help="on a GPU: PyTorch, CuPy and RMM too")] = True,
     json_path: Json = None,
 ) -> None:
-    """Memory: what allocators take for workloads, made up or recorded."""
+    """Memory: what allocators take for recorded workloads, or without any for some made up from a seed."""
     chosen = Workloads(tuple(paths or ()), only, scale, seed, requests, layout)
     _exit(command.replay(driver, chosen, option or (), peers, json_path))
 

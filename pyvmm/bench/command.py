@@ -76,10 +76,14 @@ class Workloads:
     seed: int = workloads.SEED
     requests: int = 1500
     layout: str = ""
+    both: bool = False
+    """The made-up ones too where paths are given."""
 
     def logs(self) -> list[Log]:
         given = [workloads.from_path(path, self.requests, self.layout) for path in self.paths]
-        return given or workloads.made_up(self.scale, self.seed, self.only)
+        if given and not self.both:
+            return given
+        return workloads.made_up(self.scale, self.seed, self.only) + given
 
 
 def replays(driver: Driver, logs: list[Log], options: dict[str, str], others: bool) -> list[Record]:

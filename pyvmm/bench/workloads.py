@@ -62,11 +62,12 @@ LAYOUTS: dict[str, Layout] = {"paged": paged, "contiguous": contiguous, "prefixe
 
 
 def made_up(scale: float = 1.0, seed: int = SEED, only: str = "") -> list[Log]:
-    """The seeded workloads whose name contains `only`. scale: 1 is the size the figures are made with."""
+    """The seeded workloads whose name contains `only`. scale: how many requests or blocks, of those of the figures; the
+    prefill is always that of 131,072 tokens."""
     requests = serving.made_up(max(20, int(1500 * scale)), seed)
     long = serving.made_up(max(20, int(400 * scale)), seed + 1, rate=2.0, prompt=6000, output=400)
     makers: dict[str, Callable[[str], Log]] = {
-        "prefill temporaries": lambda name: prefill(int(131_072 * min(scale, 1.0))),
+        "prefill temporaries": lambda name: prefill(),
         "paged KV": lambda name: paged(requests, name),
         "contiguous KV": lambda name: contiguous(requests[: len(requests) // 2], name),
         "shared prefixes": lambda name: prefixes(long, name),
