@@ -141,6 +141,11 @@ typedef struct vmm_device_options {
   vmm_pressure_callback pressure;    /* or NULL */
   void *pressure_data;
   const vmm_host_memory *host_memory; /* NULL: malloc and free */
+  int detect_captures; /* 1: streams are asked whether they are captured, on each alloc and free and before
+                                         context-wide calls, so that captures nobody announced are noticed: allocations on
+                                         such a stream are answered CAPTURE, blocks freed on one stay until the pool ends, and
+                                         the context is left alone as far as the streams are known */
+  int reserved;        /* zero */
 } vmm_device_options;
 
 /* Zeroes *options and sets its struct_size. VMM_ERROR_VERSION if `size` is smaller than the first version of the struct

@@ -69,6 +69,7 @@ struct vmm_device {
   void *context;
   bool owns_primary;
   vmm_device_info info; /* info.sync_policy is the one in force */
+  bool detect_captures;
   vmm__u64 deadline_ns, retry_first_ns, retry_max_ns;
   int retry_attempts;
   void *stream;   /* the library's own, non-blocking */

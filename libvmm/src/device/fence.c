@@ -23,7 +23,7 @@ vmm_status vmm__fence_wait(vmm__work *work, void *event) {
 vmm_status vmm__wait_context(vmm__work *work) {
   vmm_device *device = work->device;
 
-  if (vmm__captures_announced(device))
+  if (vmm__context_is_captured(work))
     return vmm__work_fail(work, VMM_ERROR_CAPTURE, "a context-wide wait would invalidate an announced capture");
   if (device->info.context_fence) {
     CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, device->context_event));
@@ -72,7 +72,7 @@ vmm_status vmm__quiesce(vmm__work *work) {
   int policy = work->device->info.sync_policy;
 
   if (policy == VMM_SYNC_ON_DEMAND) return VMM_OK;
-  return wait_for_work(work, policy == VMM_SYNC_STREAMS || vmm__captures_announced(work->device));
+  return wait_for_work(work, policy == VMM_SYNC_STREAMS || vmm__context_is_captured(work));
 }
 
 /* The wait's own failures must not hide the NOT_READY, and its own NOT_READYs must not recurse. */
@@ -84,7 +84,7 @@ bool vmm__quiesce_after_not_ready(vmm__work *work) {
   if (!work->relaxed || !work->locked) return true; /* not inside yet: backing off is all that can be done */
   wait.status = VMM_OK;
   wait.attempts_left = 0;
-  status = wait_for_work(&wait, device->info.sync_policy == VMM_SYNC_STREAMS || vmm__captures_announced(device));
+  status = wait_for_work(&wait, device->info.sync_policy == VMM_SYNC_STREAMS || vmm__context_is_captured(work));
   work->quiesces = wait.quiesces;
   return status == VMM_OK;
 }
@@ -93,7 +93,7 @@ vmm_status vmm__fence_record(vmm__work *work, void *event, void *home_stream) {
   vmm_device *device = work->device;
   bool recorded = true;
 
-  if (device->info.context_fence && !vmm__captures_announced(device))
+  if (device->info.context_fence && !vmm__context_is_captured(work))
     CU_CHECK(work, 0, 0, ctx_record_event, (device, device->context, event));
   else if (vmm__stream_record(work, event, home_stream, &recorded) == VMM_OK && !recorded)
     return vmm__work_fail(

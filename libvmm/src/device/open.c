@@ -24,6 +24,11 @@ vmm_status vmm_device_options_init(vmm_device_options *options, size_t size) {
 }
 
 static vmm_status check_options(const vmm_device_options *options, vmm_error *error) {
+  if (options->reserved != 0)
+    return vmm__fail(error, VMM_ERROR_VERSION,
+                     "vmm_device_options sets a field this version of the library does not know");
+  if (options->detect_captures != 0 && options->detect_captures != 1)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_options.detect_captures is neither 0 nor 1");
   if (!vmm__memory_valid(options->host_memory))
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_options.host_memory lacks a function or its size");
   if (options->sync_policy < VMM_SYNC_AUTO || options->sync_policy > VMM_SYNC_ON_DEMAND)
@@ -47,6 +52,7 @@ static const char *difference(const vmm_device_options *a, const vmm_device_opti
   SAME(pressure);
   SAME(pressure_data);
   SAME(host_memory);
+  SAME(detect_captures);
 #undef SAME
   return NULL;
 }
@@ -190,6 +196,7 @@ static vmm_device *new_device(int ordinal, const vmm_device_options *options) {
   device->info.struct_size = sizeof device->info;
   device->info.ordinal = ordinal;
   (void)vmm_driver_name(device->driver, device->info.driver_name, sizeof device->info.driver_name);
+  device->detect_captures = options->detect_captures != 0;
   device->deadline_ns = options->deadline_ns != 0 ? options->deadline_ns : 1000000000u;
   device->retry_first_ns = options->retry_first_ns != 0 ? options->retry_first_ns : 50000u;
   device->retry_max_ns = options->retry_max_ns != 0 ? options->retry_max_ns : 50000000u;

@@ -41,12 +41,37 @@ static vmm_status find_captured(vmm__work *work, void *stream, bool *captured) {
   vmm__lock_acquire(&device->lock);
   *captured = told_captured(device, stream);
   vmm__lock_release(&device->lock);
-  if (*captured || !vmm__captures_announced(device)) return VMM_OK;
+  if (*captured || !vmm__captures_possible(device)) return VMM_OK;
   *captured = true;
+  if (is_legacy(stream) && vmm__cu_stream_is_capturing(device, stream, &status) == VMM_CODE_STREAM_CAPTURE_IMPLICIT)
+    return VMM_OK;
   CU_CHECK(work, 0, 0, stream_is_capturing, (device, stream, &status));
   *captured = status != 0;
 undo:
   return work->status;
+}
+
+bool vmm__captured_unannounced(vmm_device *device, void *stream) {
+  int status = 0;
+
+  if (!device->detect_captures || is_legacy(stream)) return false;
+  return vmm__cu_stream_is_capturing(device, stream, &status) == VMM_CODE_SUCCESS && status != 0;
+}
+
+bool vmm__context_is_captured(vmm__work *work) {
+  vmm_device *device = work->device;
+  const vmm__stream *entry;
+  int status = 0;
+
+  if (vmm__captures_announced(device)) return true;
+  if (!device->detect_captures) return false;
+  if (vmm__cu_stream_is_capturing(device, NULL, &status) == VMM_CODE_STREAM_CAPTURE_IMPLICIT) return true;
+  for (entry = device->streams; entry != NULL; entry = entry->next) {
+    vmm__stream_view view = vmm__stream_look(device, entry);
+
+    if (view.fenceable && vmm__captured_unannounced(device, view.stream)) return true;
+  }
+  return false;
 }
 
 vmm_status vmm__stream_record(vmm__work *work, void *event, void *stream, bool *recorded) {

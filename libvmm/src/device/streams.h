@@ -33,6 +33,18 @@ static inline bool vmm__captures_announced(vmm_device *device) {
   return atomic_load_explicit(&device->captures, memory_order_acquire) != 0;
 }
 
+/* Whether a stream may be captured: announced, or it has to be asked. */
+static inline bool vmm__captures_possible(vmm_device *device) {
+  return vmm__captures_announced(device) || device->detect_captures;
+}
+
+/* Whether a context-wide call would touch a capture, as far as the library was told, or is to ask: the legacy stream and
+ * those that are known. Needs the structure lock and the context. */
+bool vmm__context_is_captured(vmm__work *work);
+
+/* With detect_captures: whether the stream takes part in a capture that was not announced. */
+bool vmm__captured_unannounced(vmm_device *device, void *stream);
+
 /* The legacy stream has two values. */
 static inline bool vmm__stream_is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
 static inline bool vmm__stream_is_same(const void *a, const void *b) {

@@ -160,7 +160,7 @@ vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned 
                            const char *function, vmm_error *error) {
   vmm__u64 placed = 0;
 
-  if (vmm__captures_announced(pool->device)) {
+  if (vmm__captures_possible(pool->device)) {
     vmm_status status = vmm__pool_join_capture(pool, request, function, error);
 
     if (status != VMM_OK) return status;
@@ -212,7 +212,7 @@ vmm_status vmm_pool_alloc(vmm_pool *pool, unsigned long long size, unsigned long
 
   /* Size 0 and sizes that wrap give 0 units. */
   if (!vmm__forked() && pool != NULL && address != NULL && units - 1 < VMM__QUICK_LARGEST_UNITS &&
-      !vmm__device_lost(pool->device) && !vmm__captures_announced(pool->device) && vmm__lock_try(&pool->lock)) {
+      !vmm__device_lost(pool->device) && !vmm__captures_possible(pool->device) && vmm__lock_try(&pool->lock)) {
     if (__builtin_expect(!pool->closing, 1)) placed = vmm__quick_alloc(&pool->space, pool->home.open, units, size);
     if (__builtin_expect(placed != 0, 1)) count_alloc(pool, units * VMM__BLOCK_UNIT);
     vmm__lock_untry(&pool->lock);
@@ -272,8 +272,8 @@ vmm_status vmm__pool_not_a_block(vmm__u64 address, const char *function, vmm_err
 }
 
 bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsigned arena, bool ordered) {
-  if (ordered && vmm__captures_announced(pool->device)) arena = vmm__pool_captured_arena(pool, stream, arena);
-  if (arena == VMM__ARENA_MIXED) { /* more captures than can be told apart: it stays till the pool ends */
+  if (ordered && vmm__captures_possible(pool->device)) arena = vmm__pool_captured_arena(pool, stream, arena);
+  if (arena == VMM__ARENA_MIXED) {
     vmm__block block;
 
     pool->counters.fence_failures++;
@@ -296,11 +296,13 @@ static inline unsigned arena_of_free(const vmm_pool *pool, bool ordered) {
 static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 address, bool ordered,
                                                       const char *function, vmm_error *error) {
   vmm_status status = vmm__pool_refuse(pool, pool, function, error);
-  bool found;
+  bool found, captured;
 
   if (status != VMM_OK) return status;
+  captured = ordered && vmm__captured_unannounced(pool->device, pool->home_stream);
   vmm__lock_acquire(&pool->lock);
-  found = vmm__pool_give(pool, address, pool->home_stream, arena_of_free(pool, ordered), ordered);
+  found = vmm__pool_give(pool, address, pool->home_stream, captured ? VMM__ARENA_MIXED : arena_of_free(pool, ordered),
+                         ordered);
   vmm__lock_release(&pool->lock);
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
 }
@@ -308,7 +310,7 @@ static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 a
 static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) {
   bool found;
 
-  if (vmm__forked() || pool == NULL || vmm__captures_announced(pool->device)) return false;
+  if (vmm__forked() || pool == NULL || vmm__captures_possible(pool->device)) return false;
   vmm__slots_prefetch(&pool->space.slots, address); /* on its way while the lock is taken */
   if (!vmm__lock_try(&pool->lock)) return false;
   found = vmm__quick_free(&pool->space, address, arena_of_free(pool, ordered));

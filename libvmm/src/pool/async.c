@@ -10,10 +10,6 @@ static vmm_status find_entry(vmm_pool *pool, vmm__work *work, void *stream, vmm_
   vmm__u64 id;
 
   if (vmm__pool_stream_id(pool, work, stream, &id) != VMM_OK) return work->status;
-  vmm__lock_acquire(&pool->lock);
-  *entry = vmm__pool_stream_find(pool, stream, id);
-  vmm__lock_release(&pool->lock);
-  if (*entry != NULL) return VMM_OK;
   if (id == 0) {
     if (vmm__work_lock(work) == VMM_OK) (void)vmm__stream_register(work, stream);
     vmm__work_unlock(work);
@@ -28,6 +24,8 @@ static bool by_handle(const vmm_pool *pool, const void *stream) {
 
 vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
                               const char *function, vmm_error *error) {
+  vmm__pool_stream *entry;
+  vmm_status status;
   vmm__work work;
 
   request->stream = NULL;
@@ -48,7 +46,10 @@ vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsign
       return work.status;
     }
   }
-  return vmm__pool_alloc(pool, request, address, function, error);
+  entry = request->stream;
+  status = vmm__pool_alloc(pool, request, address, function, error);
+  vmm__pool_stream_let_go(pool, entry);
+  return status;
 }
 
 vmm_status vmm_pool_alloc_async(vmm_pool *pool, unsigned long long size, void *stream, unsigned long long *address,
@@ -75,9 +76,15 @@ static bool give(vmm_pool *pool, vmm__u64 address, const void *stream, const vmm
   return true;
 }
 
-static bool free_lazily(vmm_pool *pool, vmm__u64 address, const void *stream) {
+static bool free_lazily(vmm_pool *pool, vmm__u64 address, void *stream) {
   bool found;
 
+  if (vmm__captured_unannounced(pool->device, stream)) {
+    vmm__lock_acquire(&pool->lock);
+    found = vmm__pool_give(pool, address, stream, VMM__ARENA_MIXED, true);
+    vmm__lock_release(&pool->lock);
+    return found;
+  }
   vmm__lock_acquire(&pool->lock);
   found = give(pool, address, stream, vmm__pool_stream_find(pool, stream, 0));
   vmm__lock_release(&pool->lock);

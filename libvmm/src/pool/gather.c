@@ -85,13 +85,22 @@ static bool exchange(vmm_pool *pool, vmm__pool_stream *entry) {
   return true;
 }
 
+static bool is_empty(vmm_pool *pool, const vmm__pool_stream *entry) {
+  bool empty;
+
+  vmm__lock_acquire(&pool->lock);
+  empty = vmm__space_arena_bytes(&pool->space, entry->open) == 0;
+  vmm__lock_release(&pool->lock);
+  return empty;
+}
+
 /* Seals what was freed on the stream. Not while it takes part in a capture: its work is then not to be waited for. */
 static void seal(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
   vmm__work use = *work;
   int code = VMM_CODE_SUCCESS;
   bool exchanged;
 
-  if (entry->pending || !make_event(pool, entry)) return;
+  if (entry->pending || is_empty(pool, entry) || !make_event(pool, entry)) return;
   if (!entry->eager && vmm__stream_use(&use, entry->whole ? NULL : entry->stream) != VMM_OK) return;
   vmm__lock_acquire(&pool->lock);
   exchanged = exchange(pool, entry);
@@ -117,13 +126,21 @@ static bool worth(vmm_pool *pool, const vmm__pool_stream *entry, unsigned arena,
   return can;
 }
 
+/* Whether an entry can go: its stream is forgotten, or it is one of many that nobody uses. Pool lock. */
+static bool is_ended(const vmm_pool *pool, const vmm__pool_stream *entry) {
+  if (entry->pending || entry == pool->alone) return false;
+  if (entry->forgotten) return true;
+  return entry->eager && entry->users == 0 && pool->stream_count > VMM__MANY_STREAMS &&
+         vmm__space_arena_bytes(&pool->space, entry->open) == 0;
+}
+
 /* Takes an entry out of the list that nothing is behind any more; NULL if there is none. */
 static vmm__pool_stream *take_ended(vmm_pool *pool) {
   vmm__pool_stream **link, *entry = NULL;
 
   vmm__lock_acquire(&pool->lock);
   for (link = &pool->streams; *link != NULL; link = &(*link)->next) {
-    if (!(*link)->forgotten || (*link)->pending) continue;
+    if (!is_ended(pool, *link)) continue;
     entry = *link;
     *link = entry->next;
     vmm__space_arena_close(&pool->space, entry->open);
@@ -191,6 +208,18 @@ static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   return address != 0 ? address : join_own(pool, work, request);
 }
 
+static vmm__u64 sweep_all(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  vmm__pool_stream *entry;
+
+  (void)request;
+  for (entry = next_of(pool, NULL); entry != NULL; entry = next_of(pool, entry)) {
+    if (entry->eager) seal(pool, work, entry); /* makes no driver call */
+    look(pool, entry);
+  }
+  sweep(pool);
+  return 0;
+}
+
 /* With one stream alone there is nothing to prove, unless something was freed on another, or on one that nobody knows. */
 static bool begin(vmm_pool *pool, vmm__work *work) {
   bool needed;
@@ -219,6 +248,8 @@ static vmm__u64 run(vmm_pool *pool, vmm__work *work, const vmm__pool_request *re
   vmm__lock_release(&pool->gather);
   return address;
 }
+
+void vmm__pool_sweep(vmm_pool *pool, vmm__work *work) { (void)run(pool, work, NULL, sweep_all); }
 
 vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
   return run(pool, work, request, gather);

@@ -102,8 +102,13 @@ vmm_status vmm__pool_join_capture(vmm_pool *pool, vmm__pool_request *request, co
   vmm__pool_lease *lease;
   vmm__work work;
 
-  if (id == 0) return VMM_OK;
+  if (id == 0 && !vmm__captured_unannounced(pool->device, request->handle)) return VMM_OK;
   vmm__work_start(&work, pool->device, function, request->deadline_ns);
+  if (id == 0) {
+    (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE,
+                         "the stream is being captured, which was not announced: see vmm_device_capture_begin");
+    return vmm__work_finish(&work, error);
+  }
   vmm__lock_acquire(&pool->lock);
   lease = vmm__pool_lease_find(pool, id);
   vmm__lock_release(&pool->lock);

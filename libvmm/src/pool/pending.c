@@ -139,7 +139,7 @@ vmm_status vmm__pending_refuse(vmm__work *work) {
 vmm_status vmm__pending_record(vmm_pool *pool, vmm__work *work, vmm__u64 frees) {
   bool home_alone = is_home_alone(pool);
 
-  if (!home_alone && vmm__captures_announced(pool->device)) return vmm__pending_refuse(work);
+  if (!home_alone && vmm__context_is_captured(work)) return vmm__pending_refuse(work);
   if (!home_alone && !pool->device->info.context_fence) return VMM_OK;
   if (vmm__fence_record(work, pool->fence, pool->home_stream) != VMM_OK) return work->status;
   vmm__lock_acquire(&pool->lock);

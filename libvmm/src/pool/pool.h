@@ -82,8 +82,9 @@ vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned 
 vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
                               const char *function, vmm_error *error);
 
-/* Frees a block into an arena, or to the lease of the capture that the stream takes part in. False if no block starts
- * there. Under the pool lock. */
+/* Frees a block into an arena, or to the lease of the capture that the stream takes part in. VMM__ARENA_MIXED: nowhere, it
+ * stays until the pool ends, since a graph that nobody told of may use it. False if no block starts there. Under the pool
+ * lock. */
 bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsigned arena, bool ordered);
 
 /* UNKNOWN_ADDRESS, for a free. */

@@ -148,13 +148,31 @@ static void discard(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
   vmm__memory_release(&pool->device->memory, entry, 1, sizeof *entry);
 }
 
+void vmm__pool_stream_let_go(vmm_pool *pool, vmm__pool_stream *entry) {
+  if (!entry->eager) return; /* those end when their stream is forgotten */
+  vmm__lock_acquire(&pool->lock);
+  entry->users--;
+  vmm__lock_release(&pool->lock);
+}
+
+/* Pool lock. */
+static vmm__pool_stream *find_and_hold(vmm_pool *pool, const void *stream, vmm__u64 id) {
+  vmm__pool_stream *entry = vmm__pool_stream_find(pool, stream, id);
+
+  if (entry != NULL && entry->eager) entry->users++;
+  return entry;
+}
+
 vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 id, vmm__pool_stream **out) {
   vmm__pool_stream *entry;
+  bool many;
 
   vmm__lock_acquire(&pool->lock);
-  *out = vmm__pool_stream_find(pool, stream, id);
+  *out = find_and_hold(pool, stream, id);
+  many = pool->stream_count > VMM__MANY_STREAMS;
   vmm__lock_release(&pool->lock);
   if (*out != NULL) return VMM_OK;
+  if (many) vmm__pool_sweep(pool, work);
   entry = new_entry(pool);
   if (entry == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
   entry->stream = id == 0 ? stream : NULL;
@@ -164,9 +182,9 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
     discard(pool, work, entry);
     return work->status;
   }
-  *out = vmm__pool_stream_find(pool, stream, id); /* another thread may have been first */
+  *out = find_and_hold(pool, stream, id); /* another thread may have been first */
   if (*out == NULL && enter_list(pool, entry)) {
-    *out = entry;
+    *out = find_and_hold(pool, stream, id);
     entry = NULL;
   }
   vmm__lock_release(&pool->lock);

@@ -12,6 +12,8 @@
 #include "device/streams.h"
 #include "index/space.h"
 
+enum { VMM__MANY_STREAMS = 32 }; /* beyond, entries that nobody uses go */
+
 typedef struct vmm__pool_stream {
   struct vmm__pool_stream *next;
   void *stream;     /* the handle; not touched once it is forgotten, and NULL for an eager one */
@@ -20,6 +22,7 @@ typedef struct vmm__pool_stream {
   bool whole;       /* limbo: what any stream may use; its fence is context-wide */
   bool forgotten;   /* takes no more frees; gone once its seal has passed */
   bool leased;      /* not a stream, but an announced capture: see lease.h */
+  unsigned users;   /* eager: allocations under way that hold the entry */
   bool pending;     /* the seal's event is recorded and was not seen done */
   bool recorded;    /* eager: next_event is recorded behind all that is in the open arena */
   bool held;        /* a growth in progress relies on its memory: no seal may part the two */
@@ -44,8 +47,11 @@ vmm_status vmm__pool_reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned co
 /* The entry of a stream, NULL if it has none. `id`: 0, or the number of an eager one. Under the pool lock. */
 vmm__pool_stream *vmm__pool_stream_find(vmm_pool *pool, const void *stream, vmm__u64 id);
 
-/* Finds or makes the entry. An eager one gets its event too. Needs no lock; may call the driver. */
+/* Finds or makes the entry. An eager one gets its event too, and stays until it is let go. Needs no lock; may call the
+ * driver. */
 vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 id, vmm__pool_stream **out);
+
+void vmm__pool_stream_let_go(vmm_pool *pool, vmm__pool_stream *entry);
 
 /* The number of a stream that is known by one: what `id` is elsewhere. 0 for one that is known by its handle. */
 vmm_status vmm__pool_stream_id(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 *id);
@@ -65,6 +71,10 @@ const char *vmm__pool_streams_check(vmm_pool *pool);
 /* Looks whether what other streams freed is idle by now, sealing what is not sealed, and places the request if that
  * helps. 0: it did not, or the driver could not be asked (never an error: there are other ways to serve a request). */
 vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request);
+
+/* Lets entries go that nothing is behind any more. Nobody says when a stream with eager events ends, so of those that are
+ * many the unused ones go. */
+void vmm__pool_sweep(vmm_pool *pool, vmm__work *work);
 
 /* Makes the request's stream wait for others until the request is placed; 0 if that does not help either. A stream that
  * takes part in a capture is never made to wait. */
