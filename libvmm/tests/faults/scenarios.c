@@ -53,6 +53,12 @@ static vmm_status call_alloc_two(world *w, vmm_error *error) { return alloc(w, 2
 
 static vmm_status call_alloc_four(world *w, vmm_error *error) { return alloc(w, 4 * w->granule, 0, error); }
 
+/* On the stream that is being captured. */
+static vmm_status call_alloc_leased(world *w, vmm_error *error) {
+  w->size = w->granule + w->granule / 4;
+  return vmm_pool_alloc_async(w->pool, w->size, w->captured, &w->address, error);
+}
+
 static vmm_status call_grow(world *w, vmm_error *error) {
   return vmm_pool_grow(w->pool, 5 * w->granule, NULL, error); /* three pieces */
 }
@@ -294,6 +300,12 @@ const scenario scenarios[] = {
      .policy = VMM_SYNC_DEVICE,
      .capture = true,
      .prepare = prepare_registered},
+    {.name = "alloc-leased",
+     .what = ALLOC,
+     .stands = POOL,
+     .call = call_alloc_leased,
+     .policy = VMM_SYNC_DEVICE,
+     .capture = true},
     {.name = "alloc-short",
      .what = ALLOC,
      .stands = POOL,
