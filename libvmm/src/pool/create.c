@@ -122,6 +122,7 @@ static void forget_stream(vmm__client *client, vmm__work *work, const void *stre
 }
 
 static vmm_status prepare_lease(vmm__client *client, vmm__work *work) {
+  vmm__pool_tidy(client->owner, work, false);
   return vmm__pool_prepare_lease(client->owner, work);
 }
 

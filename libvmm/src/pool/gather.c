@@ -85,11 +85,12 @@ static bool exchange(vmm_pool *pool, vmm__pool_stream *entry) {
   return true;
 }
 
+/* Whether there is nothing to seal. */
 static bool is_empty(vmm_pool *pool, const vmm__pool_stream *entry) {
   bool empty;
 
   vmm__lock_acquire(&pool->lock);
-  empty = vmm__space_arena_bytes(&pool->space, entry->open) == 0;
+  empty = entry == pool->alone || vmm__space_arena_bytes(&pool->space, entry->open) == 0;
   vmm__lock_release(&pool->lock);
   return empty;
 }
@@ -208,16 +209,27 @@ static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
   return address != 0 ? address : join_own(pool, work, request);
 }
 
-static vmm__u64 sweep_all(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+/* Nothing is asked for: what has passed is merged, and what is not sealed is, or of that only what costs no call. */
+static vmm__u64 tidy(vmm_pool *pool, vmm__work *work, bool all) {
   vmm__pool_stream *entry;
 
-  (void)request;
   for (entry = next_of(pool, NULL); entry != NULL; entry = next_of(pool, entry)) {
-    if (entry->eager) seal(pool, work, entry); /* makes no driver call */
+    look(pool, entry);
+    if (all || entry->eager || entry->whole) seal(pool, work, entry);
     look(pool, entry);
   }
   sweep(pool);
   return 0;
+}
+
+static vmm__u64 tidy_all(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  (void)request;
+  return tidy(pool, work, true);
+}
+
+static vmm__u64 tidy_some(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  (void)request;
+  return tidy(pool, work, false);
 }
 
 /* With one stream alone there is nothing to prove, unless something was freed on another, or on one that nobody knows. */
@@ -249,7 +261,9 @@ static vmm__u64 run(vmm_pool *pool, vmm__work *work, const vmm__pool_request *re
   return address;
 }
 
-void vmm__pool_sweep(vmm_pool *pool, vmm__work *work) { (void)run(pool, work, NULL, sweep_all); }
+void vmm__pool_tidy(vmm_pool *pool, vmm__work *work, bool all) {
+  (void)run(pool, work, NULL, all ? tidy_all : tidy_some);
+}
 
 vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
   return run(pool, work, request, gather);

@@ -71,7 +71,7 @@ static vmm__u64 detach(vmm_pool *pool, vmm__u64 keep, vmm__u64 want, bool fencea
 
 vmm__u64 vmm__pending_detach(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want, bool *left) {
   const vmm__u64 adds = (vmm__u64)BATCH * ADDS_PER_MAPPING;
-  bool fenceable = is_home_alone(pool) || !vmm__captures_announced(pool->device);
+  bool fenceable = is_home_alone(pool) || !vmm__context_is_captured(work);
   vmm__u64 bytes;
 
   if (vmm__pool_promise(pool, work, adds) != VMM_OK) return 0;

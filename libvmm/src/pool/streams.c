@@ -172,7 +172,7 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
   many = pool->stream_count > VMM__MANY_STREAMS;
   vmm__lock_release(&pool->lock);
   if (*out != NULL) return VMM_OK;
-  if (many) vmm__pool_sweep(pool, work);
+  if (many) vmm__pool_tidy(pool, work, false);
   entry = new_entry(pool);
   if (entry == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
   entry->stream = id == 0 ? stream : NULL;

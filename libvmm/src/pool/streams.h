@@ -72,9 +72,10 @@ const char *vmm__pool_streams_check(vmm_pool *pool);
  * helps. 0: it did not, or the driver could not be asked (never an error: there are other ways to serve a request). */
 vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request);
 
-/* Lets entries go that nothing is behind any more. Nobody says when a stream with eager events ends, so of those that are
- * many the unused ones go. */
-void vmm__pool_sweep(vmm_pool *pool, vmm__work *work);
+/* Merges what is proven idle by now, and seals: all, or what only a context-wide fence covers, which cannot be had during
+ * captures. Entries that nothing is behind any more go; nobody says when a stream with eager events ends, so of those, if
+ * they are many, the unused ones go. */
+void vmm__pool_tidy(vmm_pool *pool, vmm__work *work, bool all);
 
 /* Makes the request's stream wait for others until the request is placed; 0 if that does not help either. A stream that
  * takes part in a capture is never made to wait. */

@@ -27,6 +27,7 @@ vmm__u64 vmm__pool_trim(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64
 
   if (vmm__work_lock(work) == VMM_OK) {
     vmm__region_recover(&pool->region, work);
+    if (!work->teardown) vmm__pool_tidy(pool, work, true);
     if (pool->region.mappings.count != 0) /* without mappings it needs no host memory either */
       done = run(pool, work, keep, want, wait);
   }

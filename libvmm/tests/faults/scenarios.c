@@ -53,6 +53,15 @@ static vmm_status call_alloc_two(world *w, vmm_error *error) { return alloc(w, 2
 
 static vmm_status call_alloc_four(world *w, vmm_error *error) { return alloc(w, 4 * w->granule, 0, error); }
 
+/* The pool and the device know the stream that will be captured. */
+static void prepare_leased(world *w) {
+  u64 address = 0;
+
+  if (vmm_pool_alloc_async(w->pool, w->granule, w->captured, &address, NULL) != VMM_OK ||
+      vmm_pool_free_async(w->pool, address, w->captured, NULL) != VMM_OK)
+    w->failed = true;
+}
+
 /* On the stream that is being captured. */
 static vmm_status call_alloc_leased(world *w, vmm_error *error) {
   w->size = w->granule + w->granule / 4;
@@ -305,7 +314,8 @@ const scenario scenarios[] = {
      .stands = POOL,
      .call = call_alloc_leased,
      .policy = VMM_SYNC_DEVICE,
-     .capture = true},
+     .capture = true,
+     .prepare = prepare_leased},
     {.name = "alloc-short",
      .what = ALLOC,
      .stands = POOL,

@@ -52,7 +52,7 @@ static void capture_once(load *l, void *stream, int mode, u64 seed) {
   CHECK_OK(vmm_device_capture_end(l->f.device, stream, VMM_CAPTURE_COMMITTED, &lease, NULL));
   OK(vmm_raw_graph_instantiate(sim, &executable, graph, 0));
   OK(vmm_raw_graph_launch(sim, executable, stream));
-  OK(vmm_raw_stream_synchronize(sim, stream));
+  vmm_driver_wait(sim, MS);
   if (seed % 16 == 0) CHECK_CALL(fixture_expect(&l->f, address, SIZE, seed));
   OK(vmm_raw_graph_exec_destroy(sim, executable));
   OK(vmm_raw_graph_destroy(sim, graph));
