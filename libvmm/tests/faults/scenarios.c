@@ -53,21 +53,6 @@ static vmm_status call_alloc_two(world *w, vmm_error *error) { return alloc(w, 2
 
 static vmm_status call_alloc_four(world *w, vmm_error *error) { return alloc(w, 4 * w->granule, 0, error); }
 
-/* The pool and the device know the stream that will be captured. */
-static void prepare_leased(world *w) {
-  u64 address = 0;
-
-  if (vmm_pool_alloc_async(w->pool, w->granule, w->captured, &address, NULL) != VMM_OK ||
-      vmm_pool_free_async(w->pool, address, w->captured, NULL) != VMM_OK)
-    w->failed = true;
-}
-
-/* On the stream that is being captured. */
-static vmm_status call_alloc_leased(world *w, vmm_error *error) {
-  w->size = w->granule + w->granule / 4;
-  return vmm_pool_alloc_async(w->pool, w->size, w->captured, &w->address, error);
-}
-
 static vmm_status call_grow(world *w, vmm_error *error) {
   return vmm_pool_grow(w->pool, 5 * w->granule, NULL, error); /* three pieces */
 }
@@ -309,13 +294,6 @@ const scenario scenarios[] = {
      .policy = VMM_SYNC_DEVICE,
      .capture = true,
      .prepare = prepare_registered},
-    {.name = "alloc-leased",
-     .what = ALLOC,
-     .stands = POOL,
-     .call = call_alloc_leased,
-     .policy = VMM_SYNC_DEVICE,
-     .capture = true,
-     .prepare = prepare_leased},
     {.name = "alloc-short",
      .what = ALLOC,
      .stands = POOL,
