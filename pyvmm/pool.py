@@ -24,7 +24,8 @@ class Pool(reaper.Owner):
     """Memory of a device. Blocks keep their pool alive.
 
     Options: reservation, initial, limit, mapping_min, mapping_max (sizes), growth_policy ("proportional", "exact",
-    "fixed"), growth_step, growth_ahead (sizes), home_stream (what alloc and free are ordered on), verify ("access",
+    "fixed"), growth_step, growth_ahead, headroom, trim_threshold, trim_keep (sizes), background (True: a
+    thread of the pool's sees to these), home_stream (what alloc and free are ordered on), verify ("access",
     "data"), scrub, peers (ordinals of devices that get access too).
     """
 
@@ -184,6 +185,15 @@ class Pool(reaper.Owner):
             status = lib.vmm_pool_grow(pool, number, done, error)
         settle(status, error, done[0])
         return int(done[0])
+
+    def grow_async(self, size: sizes.Size) -> None:
+        """Creates memory for so many bytes more and puts it aside, without holding up other growth. The next block that
+        does not fit takes it, or poll or the pool's thread makes it allocatable."""
+        reaper.reap()
+        error, number = new(), sizes.parse(size)
+        with self._gate as pool:
+            status = lib.vmm_pool_grow_async(pool, number, error)
+        settle(status, error)
 
     def would_fit(self, requests: Iterable[sizes.Size]) -> int:
         """Bytes the pool would have to commit for blocks of these sizes, allocated in this order; 0: they fit as things

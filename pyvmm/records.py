@@ -167,6 +167,8 @@ class PoolStats:
     fence_failures: int
     lease_count: int
     lease_bytes: int
+    ready_bytes: int
+    background_failures: int
 
 
 @dataclass(frozen=True)

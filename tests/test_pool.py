@@ -51,54 +51,6 @@ def test_a_pool_grows_in_place_and_keeps_its_bytes(device: Device) -> None:
         assert pool.stats.block_count == 0
 
 
-def test_growth_policies(device: Device) -> None:
-    granule = device.info.granularity
-    with device.pool(growth_policy="exact", mapping_min=granule) as pool, pool.alloc(5 * granule):
-        assert pool.stats.committed_bytes == 5 * granule
-    with device.pool(growth_policy="fixed", growth_step=4 * granule) as pool, pool.alloc(1):
-        assert pool.stats.committed_bytes == 4 * granule
-    with device.pool() as pool, pool.alloc(5 * granule):
-        assert pool.stats.committed_bytes >= 5 * granule
-    with pytest.raises(pyvmm.InvalidArgumentError, match="exact, fixed, proportional"):
-        device.pool(growth_policy="generous")
-
-
-def test_would_fit(device: Device) -> None:
-    granule = device.info.granularity
-    with device.pool(growth_policy="exact", mapping_min=granule, limit=8 * granule) as pool:
-        assert pool.would_fit([]) == 0
-        assert pool.would_fit([3 * granule, 1]) == 4 * granule
-        with pool.alloc(3 * granule + 1):
-            assert pool.would_fit([granule // 2]) == 0
-            assert pool.would_fit(["1KiB", 2 * granule]) == 2 * granule
-            with pytest.raises(pyvmm.LimitError, match="limit") as caught:
-                pool.would_fit([granule] * 6)
-            assert caught.value.done == 6 * granule
-        assert pool.stats.alloc_count == 1
-        with pytest.raises(pyvmm.InvalidArgumentError):
-            pool.would_fit([1 << 62])
-
-
-def test_idle_memory_in_holes_is_moved(device: Device) -> None:
-    granule = device.info.granularity
-    with device.pool(growth_policy="exact", mapping_min=granule, mapping_max=granule) as pool:
-        blocks = [pool.alloc(granule) for _ in range(6)]
-        kept = blocks[1::2]
-        for seed, block in enumerate(kept):
-            fill(block, seed)
-        for block in blocks[::2]:
-            block.free(idle=True)
-        with pool.alloc(3 * granule) as large:
-            fill(large, 9)
-            assert holds(large, 9)
-            stats = pool.stats
-            assert (stats.committed_bytes, stats.move_count, stats.moved_bytes) == (6 * granule, 1, 3 * granule)
-        assert all(holds(block, seed) for seed, block in enumerate(kept))
-        pool.check()
-        for block in kept:
-            block.close()
-
-
 def test_ten_lines(driver: Driver) -> None:
     """What the README shows."""
     with pyvmm.Device(driver=driver) as device, device.pool() as pool, pool.alloc("1MiB") as block:

@@ -353,9 +353,14 @@ typedef struct vmm_pool_options {
                                      mapping, others are made of eight or so */
   int growth_policy;              /* vmm_growth_policy */
   unsigned long long growth_step; /* of VMM_GROWTH_FIXED; 0: 64 MiB */
-  unsigned long long
-      growth_ahead;  /* bytes one growth may commit ahead of need; 0: mapping_max if that is given, else no
-                                      bound but the policy's */
+  /* Bytes one growth may commit ahead of need; 0: mapping_max if that is given, else no bound but the policy's. */
+  unsigned long long growth_ahead;
+  /* What vmm_pool_poll and the pool's thread see to; failures are counted (background_failures) and tried again later. */
+  unsigned long long headroom;       /* idle bytes to be kept ready; 0: none */
+  unsigned long long trim_threshold; /* when more bytes than this are idle some are given back; 0: never ... */
+  unsigned long long trim_keep;      /* ... and so many are left; 0: half of the threshold. At least headroom */
+  int background;    /* 1: a thread does it, about every millisecond. It takes no lock that an allocation
+                                        that fits needs across a driver call or a wait, and never waits for the GPU */
   void *home_stream; /* what alloc and free are ordered on; 0: the legacy default stream. It must outlive the
                                        pool; not 2, the per-thread one */
   int verify;        /* vmm_verify */
@@ -458,6 +463,14 @@ VMM_API vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long addres
  * vmm_pool_alloc. All or nothing. May call the driver. */
 VMM_API vmm_status vmm_pool_grow(vmm_pool *pool, unsigned long long size, unsigned long long *grown, vmm_error *error);
 
+/* Creates physical memory for `size` bytes more and puts it aside, without holding up anybody else's growth. It is mapped
+ * and becomes allocatable with the next poll, through the pool's thread, or with the next request that does not fit: that
+ * takes what was put aside before it asks the driver. Trim, and a pool that runs out of memory, give it back. Where the sync
+ * policy has a wait before growth only a request publishes it. All or nothing. Status: INVALID_ARGUMENT (0, too large),
+ * LIMIT, OUT_OF_DEVICE_MEMORY, OUT_OF_ADDRESS_SPACE, OUT_OF_HOST_MEMORY, NOT_READY, BUSY (inside a pressure callback, pool
+ * being destroyed), DEVICE_LOST, DRIVER, FORKED. May call the driver. */
+VMM_API vmm_status vmm_pool_grow_async(vmm_pool *pool, unsigned long long size, vmm_error *error);
+
 /* Whether `count` requests of these sizes, made in this order on the home stream, fit as things are. *grow: bytes that the
  * pool would have to commit for them at least, after moving what lies idle in mappings of its own; 0: they fit without
  * growth. VMM_OK also if growth is needed, as far as the limits and the memory that the driver calls free allow it; else
@@ -485,8 +498,9 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, unsigned long long keep, unsign
 VMM_API vmm_status vmm_pool_trim_async(vmm_pool *pool, unsigned long long keep, unsigned long long *done,
                                        unsigned long long *pending, vmm_error *error);
 
-/* Unmaps what earlier trims left pending and queued work no longer uses; waits for none. Outputs and status as
- * vmm_pool_trim_async. No driver call if nothing is pending. */
+/* Unmaps what earlier trims left pending and queued work no longer uses, publishes what vmm_pool_grow_async put aside, and
+ * sees to head-room and the trim threshold; waits for nothing. Outputs and status as vmm_pool_trim_async; what fails of the
+ * rest is counted instead. No driver call if there is nothing to do. */
 VMM_API vmm_status vmm_pool_poll(vmm_pool *pool, unsigned long long *done, unsigned long long *pending,
                                  vmm_error *error);
 
@@ -594,6 +608,8 @@ typedef struct vmm_pool_stats {
   unsigned long long fence_failures; /* total of seals that could not be recorded: a context-wide fence stands in */
   unsigned long long lease_count;    /* captures whose memory is leased */
   unsigned long long lease_bytes;    /* free, but for their graphs alone */
+  unsigned long long ready_bytes;    /* put aside: created, not yet mapped; not part of the committed ones */
+  unsigned long long background_failures; /* total of failures of head-room and the like */
 } vmm_pool_stats;
 
 /* Fills *stats up to stats->struct_size. Status: INVALID_ARGUMENT, VERSION, FORKED. No driver call; does not wait for a

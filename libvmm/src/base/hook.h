@@ -8,13 +8,14 @@
 #include "base/checked.h"
 
 typedef enum vmm__point {
-  VMM__POINT_ACQUIRE = 1,    /* object: the lock; a scheduler returns when the lock is free by its own books */
-  VMM__POINT_ACQUIRED = 2,   /* object: the lock; value: its rank */
-  VMM__POINT_RELEASED = 3,   /* object: the lock; value: its rank */
-  VMM__POINT_WAIT = 4,       /* value: ns; return true if the hook let the time pass itself */
-  VMM__POINT_NOW = 5,        /* *result may be set; return true if it was */
-  VMM__POINT_DRIVER = 6,     /* a driver call is about to be made; value: the operation */
-  VMM__POINT_HOST_MEMORY = 7 /* the host allocator is about to be called */
+  VMM__POINT_ACQUIRE = 1,     /* object: the lock; a scheduler returns when the lock is free by its own books */
+  VMM__POINT_ACQUIRED = 2,    /* object: the lock; value: its rank */
+  VMM__POINT_RELEASED = 3,    /* object: the lock; value: its rank */
+  VMM__POINT_WAIT = 4,        /* value: ns; return true if the hook let the time pass itself */
+  VMM__POINT_NOW = 5,         /* *result may be set; return true if it was */
+  VMM__POINT_DRIVER = 6,      /* a driver call is about to be made; value: the operation */
+  VMM__POINT_HOST_MEMORY = 7, /* the host allocator is about to be called */
+  VMM__POINT_THREAD = 8       /* a thread is about to be started; return true if it cannot be had */
 } vmm__point;
 
 typedef struct vmm__hook {

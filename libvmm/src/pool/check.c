@@ -36,6 +36,14 @@ static const char *check_entry(vmm_pool *pool, const vmm__mapping *mapping, sums
   return NULL;
 }
 
+static vmm__u64 ready_bytes(const vmm_pool *pool) {
+  const vmm__handle *handle;
+  vmm__u64 bytes = 0;
+
+  for (handle = pool->ready; handle != NULL; handle = handle->next) bytes += handle->size;
+  return bytes;
+}
+
 static const char *check_counters(const vmm_pool *pool, const sums *sum) {
   const vmm__pool_counters *counters = &pool->counters;
   const vmm__region *region = &pool->region;
@@ -57,6 +65,7 @@ static const char *check_counters(const vmm_pool *pool, const sums *sum) {
   if (counters->block_bytes_peak < space->block_bytes) return "block bytes exceed their peak";
   if (counters->block_count_peak < space->block_count) return "live blocks exceed their peak";
   if (space->requested_bytes > space->block_bytes) return "more bytes are asked for than blocks hold";
+  if (ready_bytes(pool) != pool->ready_bytes) return "bytes put aside are not the sum of those handles";
   if (pool->fenced_frees > pool->ordered_frees) return "more frees are fenced than were made";
   if (pool->fence_frees > pool->ordered_frees) return "the fence covers more frees than were made";
   return NULL;
@@ -81,7 +90,7 @@ static const char *check_device(vmm_pool *pool) {
 
   vmm__lock_acquire(&device->lock);
   if (device->counters.handle_bytes < device->counters.idle_bytes) what = "more bytes are idle than held";
-  if (device->counters.handle_bytes - device->counters.idle_bytes < pool->region.live_bytes)
+  if (device->counters.handle_bytes - device->counters.idle_bytes < pool->region.live_bytes + pool->ready_bytes)
     what = "the pool has more committed than the device holds";
   vmm__lock_release(&device->lock);
   return what;

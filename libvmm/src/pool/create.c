@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "device/streams.h"
-#include "pool/pool.h"
+#include "pool/ready.h"
 
 enum { EVENT_NO_TIMING = 2 };
 
@@ -28,6 +28,16 @@ static vmm_status check_options(vmm_pool_options *options, vmm_error *error) {
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.mapping_min or mapping_max is too large");
   if (options->growth_policy < VMM_GROWTH_PROPORTIONAL || options->growth_policy > VMM_GROWTH_FIXED)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.growth_policy is unknown");
+  if (options->background != 0 && options->background != 1)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.background is neither 0 nor 1");
+  if (options->trim_threshold == 0 && options->trim_keep != 0)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.trim_keep is given without trim_threshold");
+  if (options->trim_threshold != 0 && options->trim_keep == 0)
+    options->trim_keep = vmm__max(options->trim_threshold / 2, vmm__min(options->headroom, options->trim_threshold));
+  if (options->trim_keep > options->trim_threshold ||
+      (options->trim_threshold != 0 && options->headroom > options->trim_keep))
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
+                     "vmm_pool_options: headroom, trim_keep and trim_threshold must not fall in this order");
   if (options->verify != VMM_VERIFY_ACCESS && options->verify != VMM_VERIFY_DATA)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.verify is unknown");
   if (options->scrub != 0 && options->scrub != 1)
@@ -109,6 +119,10 @@ static vmm_pool *new_pool(vmm_device *device, const vmm_pool_options *options) {
   pool->scrub = options->scrub != 0;
   pool->eager = options->events == VMM_EVENTS_EAGER;
   pool->prefer_wait = options->prefer_wait != 0;
+  pool->background = options->background != 0;
+  pool->headroom = options->headroom;
+  pool->trim_threshold = options->trim_threshold;
+  pool->trim_keep = options->trim_keep;
   pool->mapping_min = options->mapping_min;
   pool->mapping_max = options->mapping_max;
   vmm__space_init(&pool->space, &device->memory, 0);
@@ -160,7 +174,8 @@ static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options
   vmm__device_add_client(device, &pool->client);
   if (vmm__pool_streams_open(pool, work) == VMM_OK &&
       (!vmm__captures_announced(device) || vmm__pool_prepare_lease(pool, work) == VMM_OK) &&
-      (options->initial == 0 || vmm__pool_grow_ahead(pool, work, options->initial, &grown) == VMM_OK)) {
+      (options->initial == 0 || vmm__pool_grow_ahead(pool, work, options->initial, &grown) == VMM_OK) &&
+      vmm__ready_start(pool, work) == VMM_OK) {
     vmm__pool_count_work(pool, work);
     *out = pool;
     return VMM_OK;

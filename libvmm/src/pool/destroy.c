@@ -1,7 +1,7 @@
 /* Ending a pool: idle or by force, on a living device or a lost one. */
 #include "base/status.h"
 #include "device/streams.h"
-#include "pool/pool.h"
+#include "pool/ready.h"
 
 /* Forced: the caller gives the blocks up. Each is freed once the next is known: what is freed may stay a range of its own,
  * and would otherwise be walked over again and again. Pool lock. */
@@ -110,7 +110,9 @@ vmm_status vmm_pool_destroy(vmm_pool *pool, int mode, vmm_error *error) {
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_destroy: the mode is unknown");
   vmm__work_start(&work, pool->device, "vmm_pool_destroy", 0);
   work.round_left = work.attempts_left;
+  vmm__thread_stop(&pool->thread);
   if (end(pool, &work, mode) == VMM_OK) end_struct(pool, &work);
+  else (void)vmm__ready_start(pool, &work); /* the pool still stands; without its thread, if none can be had */
   return vmm__work_finish(&work, error);
 }
 

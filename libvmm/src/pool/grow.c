@@ -1,9 +1,8 @@
 /* Growth: find again, plan, commit, publish, carve; and the rounds of the memory ladder around it. */
 #include "base/fork.h"
 #include "base/status.h"
-#include "pool/pending.h"
 #include "pool/plan.h"
-#include "pool/pool.h"
+#include "pool/ready.h"
 
 enum {
   ADDS = 3 + 2 * VMM__PARTS_MOST, /* of one growth: the tail back, or what the block takes, with the tail, and the rest;
@@ -196,6 +195,27 @@ static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_req
   return VMM_OK;
 }
 
+static bool is_closing(vmm_pool *pool) {
+  bool closing;
+
+  vmm__lock_acquire(&pool->lock);
+  closing = pool->closing;
+  vmm__lock_release(&pool->lock);
+  return closing;
+}
+
+vmm__u64 vmm__pool_publish_ready(vmm_pool *pool, vmm__work *work) {
+  vmm__u64 placed = 0, grown = 0;
+
+  if (vmm__work_lock(work) == VMM_OK && !is_closing(pool)) (void)grow_once(pool, work, NULL, 0, &placed, &grown);
+  if (work->status == VMM_ERROR_LIMIT || work->status == VMM_ERROR_OUT_OF_ADDRESS_SPACE) {
+    (void)vmm__ready_give(pool, work, UINT64_MAX); /* the limit is a lower one by now */
+    vmm__work_forget(work);
+  }
+  vmm__work_unlock(work);
+  return work->status == VMM_OK ? grown : 0;
+}
+
 static vmm__u64 trim_own(void *owner, vmm__work *work, vmm__u64 need) {
   vmm_pool *pool = owner;
   vmm__work trim;
@@ -235,15 +255,6 @@ static bool wait_instead(vmm_pool *pool, vmm__work *work, const vmm__pool_reques
   if (*placed == 0) return false;
   work->status = VMM_OK;
   return true;
-}
-
-static bool is_closing(vmm_pool *pool) {
-  bool closing;
-
-  vmm__lock_acquire(&pool->lock);
-  closing = pool->closing;
-  vmm__lock_release(&pool->lock);
-  return closing;
 }
 
 /* What no growth can ever serve is refused before anything idle is given back for it. */

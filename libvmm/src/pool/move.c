@@ -4,6 +4,7 @@
 #include "device/streams.h"
 #include "pool/pending.h"
 #include "pool/plan.h"
+#include "pool/ready.h"
 
 static bool has_idle(vmm_pool *pool) {
   vmm__idle_walk walk = {{0, 0, 0, 0}, 0, 0};
@@ -37,13 +38,14 @@ void vmm__pool_prove_idle(vmm_pool *pool, vmm__work *work) {
   if (vmm__pending_record(pool, &ask, frees) == VMM_OK) (void)vmm__pending_look(pool, &ask);
 }
 
-void vmm__parts_detach(vmm_pool *pool, const vmm__parts *parts) {
+void vmm__parts_detach(vmm_pool *pool, vmm__parts *parts) {
   size_t i;
 
   for (i = 0; i < parts->count; i++) {
     const vmm__part *part = &parts->part[i];
 
-    if (part->from == 0) continue;
+    if (part->kind == VMM__PART_READY) parts->part[i].handle = vmm__ready_pop(pool, part->size);
+    if (part->kind != VMM__PART_MAPPING) continue;
     (void)vmm__space_take(&pool->space, part->from, part->size, NULL);
     vmm__mappings_find(&pool->region.mappings, part->from)->state = VMM__MAPPING_LEAVING;
   }
@@ -56,7 +58,7 @@ bool vmm__parts_take_down(vmm_pool *pool, vmm__work *work, vmm__parts *parts) {
     vmm__part *part = &parts->part[i];
     vmm__decommit_result result;
 
-    if (part->from == 0 || part->handle != NULL) continue;
+    if (part->kind != VMM__PART_MAPPING || part->handle != NULL) continue;
     result = vmm__region_take_down(&pool->region, work, part->from, &part->handle);
     if (result == VMM__DECOMMIT_KEPT) break;
     vmm__lock_acquire(&pool->lock);
@@ -73,14 +75,19 @@ bool vmm__parts_take_down(vmm_pool *pool, vmm__work *work, vmm__parts *parts) {
   return false;
 }
 
-void vmm__parts_put_back(vmm_pool *pool, const vmm__parts *parts) {
+void vmm__parts_put_back(vmm_pool *pool, vmm__parts *parts) {
   size_t i;
 
   for (i = 0; i < parts->count; i++) {
-    const vmm__part *part = &parts->part[i];
-    vmm__mapping *mapping =
-        part->from == 0 || part->handle != NULL ? NULL : vmm__mappings_find(&pool->region.mappings, part->from);
+    vmm__part *part = &parts->part[i];
+    vmm__mapping *mapping = NULL;
 
+    if (part->kind == VMM__PART_READY && part->handle != NULL) {
+      vmm__ready_push(pool, part->handle);
+      part->handle = NULL;
+    }
+    if (part->kind == VMM__PART_MAPPING && part->handle == NULL)
+      mapping = vmm__mappings_find(&pool->region.mappings, part->from);
     if (mapping == NULL || mapping->state != VMM__MAPPING_LEAVING) continue;
     mapping->state = VMM_MAPPING_LIVE;
     vmm__space_add(&pool->space, VMM__ARENA_IDLE, part->from, part->size);

@@ -2,6 +2,7 @@
  * the pool's own that lie in holes too small for the request. A handle maps whole, so the growth takes their sizes. */
 #include "device/handles.h"
 #include "pool/plan.h"
+#include "pool/ready.h"
 
 /* Mappings that may be moved, the largest first, the higher of two that are equal: low addresses are where new blocks go. */
 static size_t find_mappings(vmm_pool *pool, const vmm__plan *plan, vmm__part *found) {
@@ -19,7 +20,7 @@ static size_t find_mappings(vmm_pool *pool, const vmm__plan *plan, vmm__part *fo
       if (found[i - 1].size > size || (found[i - 1].size == size && found[i - 1].from > mapping->address)) break;
       found[i] = found[i - 1];
     }
-    found[i] = (vmm__part){size, mapping->address, NULL};
+    found[i] = (vmm__part){VMM__PART_MAPPING, size, mapping->address, NULL};
   }
   return count;
 }
@@ -43,18 +44,26 @@ static vmm__u64 pick(const vmm__part *found, size_t count, vmm__u64 rest, vmm__u
   return bytes;
 }
 
-void vmm__plan_idle_handles(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 most, vmm__plan *plan) {
-  vmm__u64 sizes[VMM__PARTS_MOST], smallest = vmm__min(pool->mapping_min, plan->need), largest = pool->mapping_max;
+static void pick_handles(vmm__part_kind kind, const vmm__u64 *sizes, size_t count, vmm__u64 most, vmm__plan *plan) {
   vmm__part found[VMM__PARTS_MOST];
-  size_t count, i;
+  size_t i;
+
+  for (i = 0; i < count; i++) found[i] = (vmm__part){kind, sizes[i], 0, NULL};
+  (void)pick(found, count, vmm__saturating_sub(plan->need, plan->parts.bytes), most - plan->parts.bytes, &plan->parts);
+}
+
+void vmm__plan_handles(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 most, vmm__plan *plan) {
+  vmm__u64 sizes[VMM__PARTS_MOST], smallest = vmm__min(pool->mapping_min, plan->need), largest = pool->mapping_max;
 
   plan->parts.count = 0;
   plan->parts.bytes = 0;
   if (request != NULL) largest = vmm__max(largest, plan->need);
   if (request != NULL && (request->flags & VMM_REQUEST_ONE_MAPPING) != 0) smallest = plan->need;
-  count = vmm__handles_sizes(pool->device, smallest, largest, pool->region.granularity, sizes, VMM__PARTS_MOST);
-  for (i = 0; i < count; i++) found[i] = (vmm__part){sizes[i], 0, NULL};
-  (void)pick(found, count, plan->need, most, &plan->parts);
+  pick_handles(VMM__PART_READY, sizes, vmm__ready_sizes(pool, smallest, sizes, VMM__PARTS_MOST), most, plan);
+  if (plan->parts.bytes >= plan->need) return;
+  pick_handles(VMM__PART_IDLE, sizes,
+               vmm__handles_sizes(pool->device, smallest, largest, pool->region.granularity, sizes, VMM__PARTS_MOST),
+               most, plan);
 }
 
 void vmm__plan_idle_mappings(vmm_pool *pool, vmm__u64 room, vmm__plan *plan) {

@@ -34,7 +34,7 @@ static vmm__growth_answer size_plan(vmm_pool *pool, const vmm__pool_request *req
   vmm__u64 anyway; /* what the policy would have created */
 
   plan->moved = 0;
-  vmm__plan_idle_handles(pool, request, vmm__min(room, left), plan);
+  vmm__plan_handles(pool, request, vmm__min(room, left), plan);
   growth.committed = pool->region.live_bytes + plan->parts.bytes;
   growth.live = pool->space.block_bytes + (request != NULL ? request->size : 0);
   growth.request = plan->need;
@@ -72,15 +72,18 @@ static bool next_gap(vmm_pool *pool, vmm__u64 *at, vmm__u64 *room) {
 
 /* A plan for growth ahead of need: the lowest gap that holds it, in pieces that a trim can give back one by one. */
 static vmm__growth_answer plan_ahead(vmm_pool *pool, vmm__u64 ahead, vmm__plan *plan) {
+  bool ready = ahead == 0;
   const vmm__region *region = &pool->region;
   vmm__growth_answer answer;
   vmm__u64 end = region->base + region->size;
 
   plan->tail = 0;
+  if (ahead == 0) ahead = pool->ready_bytes;
   if (!vmm__round_up(ahead, region->granularity, &plan->need)) return VMM__GROWTH_OVERFLOW;
   plan->address = region->base;
   answer = size_plan(pool, NULL, plan->need, false, plan);
   if (answer != VMM__GROWTH_OK) return answer;
+  if (ready) plan->need = plan->parts.bytes; /* there may be more than a growth can be made of */
   plan->size = plan->least = plan->need;
   plan->piece = pool->mapping_max;
   plan->address = vmm__mappings_lowest_gap(&region->mappings, region->base, end, plan->need, region->granularity);

@@ -3,6 +3,7 @@
 #ifndef VMM_POOL_POOL_H
 #define VMM_POOL_POOL_H
 
+#include "base/thread.h"
 #include "device/reclaim.h"
 #include "index/growth.h"
 #include "index/space.h"
@@ -19,7 +20,7 @@ typedef struct vmm__pool_counters {
   vmm__u64 trim_count, trim_bytes, move_count, moved_bytes, revived_bytes;
   vmm__u64 quarantined_bytes; /* live mappings that a failed trim or move took away */
   vmm__u64 seal_count, wait_count, limbo_count, fence_failures;
-  vmm__u64 retry_count, not_ready_count, quiesce_count, oom_rounds;
+  vmm__u64 retry_count, not_ready_count, quiesce_count, oom_rounds, background_failures;
 } vmm__pool_counters;
 
 struct vmm_pool {
@@ -33,10 +34,15 @@ struct vmm_pool {
   vmm__growth growth; /* what of it does not change */
   void *fence;        /* event for pending mappings: recorded and asked under the structure lock */
   bool scrub, eager, prefer_wait;
+  bool background; /* a thread sees to what a poll sees to */
+  vmm__u64 headroom, trim_threshold, trim_keep;
+  vmm__thread thread;
   bool closing; /* a destroy is under way: nothing is allocated */
 
   vmm__pool_counters counters;
   vmm__u64 limit;
+  vmm__handle *ready; /* handles put aside, see ready.h */
+  vmm__u64 ready_bytes;
   vmm__u64 held_bytes; /* free bytes that a growth in progress took out of the index */
   vmm__u64 promised;   /* records set aside for adds that growths and trims in progress may have to make */
   vmm__u64 ordered_frees, fenced_frees;  /* frees by stream order and scrubs, and how many a fence was seen to cover */

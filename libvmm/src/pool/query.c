@@ -185,6 +185,7 @@ static void copy_counters(vmm_pool_stats *stats, const vmm__pool_counters *count
   stats->not_ready_count = counters->not_ready_count;
   stats->quiesce_count = counters->quiesce_count;
   stats->oom_rounds = counters->oom_rounds;
+  stats->background_failures = counters->background_failures;
 }
 
 vmm_status vmm_pool_get_stats(vmm_pool *pool, vmm_pool_stats *stats, vmm_error *error) {
@@ -211,6 +212,7 @@ vmm_status vmm_pool_get_stats(vmm_pool *pool, vmm_pool_stats *stats, vmm_error *
   copy.pending_bytes = pool->pending_bytes;
   copy.mapping_count = pool->region.mappings.count;
   copy.quarantined_bytes = pool->region.quarantined_bytes;
+  copy.ready_bytes = pool->ready_bytes;
   copy.limit = pool->limit;
   copy.peer_count = pool->region.peer_count;
   vmm__lock_release(&pool->lock);

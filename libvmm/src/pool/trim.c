@@ -1,6 +1,6 @@
 /* Giving idle mappings back, as far as a caller wants to wait for it. */
 #include "base/status.h"
-#include "pool/pending.h"
+#include "pool/ready.h"
 
 /* Out of the index with what is idle, then to the driver with what nothing uses any more. */
 static vmm__u64 run(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64 want, bool wait) {
@@ -28,8 +28,9 @@ vmm__u64 vmm__pool_trim(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64
   if (vmm__work_lock(work) == VMM_OK) {
     vmm__region_recover(&pool->region, work);
     if (!work->teardown) vmm__pool_tidy(pool, work, true);
-    if (pool->region.mappings.count != 0) /* without mappings it needs no host memory either */
-      done = run(pool, work, keep, want, wait);
+    if (keep != UINT64_MAX) done = vmm__ready_give(pool, work, want);
+    if (pool->region.mappings.count != 0 && done < want) /* without mappings it needs no host memory either */
+      done += run(pool, work, keep, want - done, wait);
   }
   if (work->status != VMM_OK) {
     vmm__work_probe(work);
@@ -92,7 +93,20 @@ vmm_status vmm_pool_trim_async(vmm_pool *pool, unsigned long long keep, unsigned
   return report(pool, &work, bytes, done, pending, error);
 }
 
-/* A poll is a trim that takes nothing more out of the index. */
+/* What a poll sees to besides is for later calls' good: that it fails is counted, and no failure of the poll's. */
+static vmm__u64 see_to_the_rest(vmm_pool *pool, const vmm__work *poll) {
+  vmm__work work;
+  vmm__u64 done;
+
+  vmm__work_start(&work, pool->device, poll->function, 0);
+  work.deadline = poll->deadline;
+  done = vmm__ready_see_to(pool, &work);
+  vmm__pool_count_work(pool, &work);
+  (void)vmm__work_finish(&work, NULL);
+  return done;
+}
+
+/* A poll is a trim that takes nothing more out of the index, unless more is idle than is to be. */
 vmm_status vmm_pool_poll(vmm_pool *pool, unsigned long long *done, unsigned long long *pending, vmm_error *error) {
   vmm__work work;
   vmm__u64 bytes = 0;
@@ -104,5 +118,6 @@ vmm_status vmm_pool_poll(vmm_pool *pool, unsigned long long *done, unsigned long
   if (status != VMM_OK) return status;
   if (work.status == VMM_OK && vmm__pending_bytes(pool) != 0)
     bytes = vmm__pool_trim(pool, &work, UINT64_MAX, UINT64_MAX, false);
+  if (work.status == VMM_OK) bytes += see_to_the_rest(pool, &work);
   return report(pool, &work, bytes, done, pending, error);
 }

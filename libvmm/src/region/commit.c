@@ -30,7 +30,7 @@ static vmm_status reserve_entries(vmm__region *region, vmm__work *work, vmm__u64
 static bool shape_piece(vmm__region *region, vmm__piece *piece, size_t i, vmm__u64 left, vmm__u64 piece_size,
                         vmm__parts *parts) {
   piece->size = i < parts->count ? parts->part[i].size : vmm__min(piece_size, left);
-  if (i < parts->count && parts->part[i].from != 0) {
+  if (i < parts->count && parts->part[i].kind != VMM__PART_IDLE) {
     piece->lender = &parts->part[i]; /* its handle comes with the commit */
     return true;
   }

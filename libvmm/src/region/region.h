@@ -57,12 +57,14 @@ vmm_status vmm__region_close(vmm__region *region, vmm__work *work);
 /* ---- commit ---- */
 
 /* What a growth is to be made of before the driver is asked for more: the sizes of idle handles, which a piece of that size
- * finds by itself, and mappings taken down elsewhere, whose handles are lent to the commit. */
+ * finds by itself; handles put aside and mappings taken down elsewhere, whose handles are lent to the commit. */
 enum { VMM__PARTS_MOST = 64 };
+typedef enum vmm__part_kind { VMM__PART_IDLE = 0, VMM__PART_READY = 1, VMM__PART_MAPPING = 2 } vmm__part_kind;
 typedef struct vmm__part {
+  vmm__part_kind kind;
   vmm__u64 size;
-  vmm__u64 from;       /* where it is mapped, or was; 0: an idle handle */
-  vmm__handle *handle; /* once it is taken down and until a commit published or quarantined it */
+  vmm__u64 from;       /* where a mapping is, or was */
+  vmm__handle *handle; /* what is lent; NULL before it is there and once a commit published or quarantined it */
 } vmm__part;
 
 typedef struct vmm__parts {

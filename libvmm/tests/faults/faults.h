@@ -60,7 +60,7 @@ typedef struct world world;
 
 enum { NOTHING, DEVICE, POOL }; /* what stands before the call */
 
-typedef enum kind { OPEN, CREATE, ALLOC, GROW, FREE, TRIM, PEER, DESTROY, CLOSE, DEVICE_TRIM, STREAM, FIT } kind;
+typedef enum kind { OPEN, CREATE, ALLOC, GROW, FREE, TRIM, PEER, DESTROY, CLOSE, DEVICE_TRIM, STREAM, FIT, READY } kind;
 
 /* An operation, and how the world before it differs from the usual one. */
 typedef struct scenario {

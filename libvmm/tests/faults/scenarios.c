@@ -67,6 +67,16 @@ static void prepare_idle(world *w) {
   if (!w->failed && vmm_pool_trim(w->pool, 0, 0, NULL, NULL) != VMM_OK) w->failed = true;
 }
 
+static vmm_status call_grow_async(world *w, vmm_error *error) {
+  return vmm_pool_grow_async(w->pool, 5 * w->granule, error); /* three pieces */
+}
+
+static vmm_status call_poll(world *w, vmm_error *error);
+
+static void prepare_ready(world *w) {
+  if (vmm_pool_grow_async(w->pool, 4 * w->granule, NULL) != VMM_OK) w->failed = true;
+}
+
 /* Three idle mappings in holes, which the GPU is done with; nobody asked it yet. */
 static void prepare_move(world *w) {
   size_t first = w->block_count, i;
@@ -161,6 +171,11 @@ static vmm_status call_add_peer(world *w, vmm_error *error) { return vmm_pool_ad
 
 static void prepare_destroy(world *w) {
   prepare_trim(w);
+  while (!w->failed && w->block_count != 0) world_drop(w, 0, false);
+}
+
+static void prepare_destroy_ready(world *w) {
+  prepare_ready(w);
   while (!w->failed && w->block_count != 0) world_drop(w, 0, false);
 }
 
@@ -272,6 +287,13 @@ const scenario scenarios[] = {
      .idle = true,
      .exact = true,
      .prepare = prepare_move},
+    {.name = "alloc-ready",
+     .what = ALLOC,
+     .stands = POOL,
+     .call = call_alloc_four,
+     .full = true,
+     .exact = true,
+     .prepare = prepare_ready},
     {.name = "alloc-device", .what = ALLOC, .stands = POOL, .call = call_alloc, .policy = VMM_SYNC_DEVICE, .gpu = true},
     {.name = "alloc-streams",
      .what = ALLOC,
@@ -303,6 +325,9 @@ const scenario scenarios[] = {
     {.name = "grow", .what = GROW, .stands = POOL, .call = call_grow, .gpu = true},
     {.name = "grow-data", .what = GROW, .stands = POOL, .call = call_grow, .verify = 1, .gpu = true},
     {.name = "grow-peer", .what = GROW, .stands = POOL, .call = call_grow, .peer = true},
+    {.name = "grow-async", .what = READY, .stands = POOL, .call = call_grow_async, .gpu = true},
+    {.name = "poll-ready", .what = READY, .stands = POOL, .call = call_poll, .prepare = prepare_ready, .gpu = true},
+    {.name = "destroy-ready", .what = DESTROY, .stands = POOL, .call = call_destroy, .prepare = prepare_destroy_ready},
     {.name = "would-fit", .what = FIT, .stands = POOL, .call = call_would_fit, .gpu = true},
     {.name = "free", .what = FREE, .stands = POOL, .call = call_free, .gpu = true},
     {.name = "trim", .what = TRIM, .stands = POOL, .call = call_trim, .prepare = prepare_trim, .gpu = true},

@@ -93,7 +93,7 @@ static void compare_pool(vmm_pool *pool, const vmm_pool_stats *stats) {
 void fixture_compare(fixture *f) {
   vmm_sim_ledger ledger = fixture_ledger(f, 0);
   vmm_device_stats device = fixture_device_stats(f->device);
-  u64 mappings = 0, committed = 0, quarantined = 0, reserved = 0;
+  u64 mappings = 0, committed = 0, quarantined = 0, reserved = 0, ready = 0;
   int i;
 
   for (i = 0; i < FIXTURE_POOLS; i++) {
@@ -106,6 +106,7 @@ void fixture_compare(fixture *f) {
     committed += stats.committed_bytes;
     quarantined += stats.quarantined_bytes;
     reserved += stats.reserved_bytes;
+    ready += stats.ready_bytes;
   }
   CHECK_EQ(ledger.mappings, mappings);
   CHECK_EQ(ledger.mapped_bytes, committed + quarantined);
@@ -115,7 +116,7 @@ void fixture_compare(fixture *f) {
   CHECK_EQ(ledger.handles, device.handle_count + device.quarantined_count);
   CHECK_EQ(ledger.handle_bytes, device.handle_bytes + device.quarantined_bytes);
   CHECK_EQ(ledger.references, ledger.handles);
-  CHECK_EQ(device.handle_bytes - device.idle_bytes, committed + quarantined);
+  CHECK_EQ(device.handle_bytes - device.idle_bytes, committed + quarantined + ready);
   CHECK_EQ(device.created_bytes - device.released_bytes, device.handle_bytes + device.quarantined_bytes);
   CHECK_EQ(device.created_count - device.released_count, device.handle_count + device.quarantined_count);
   CHECK(device.handle_bytes_peak >= device.handle_bytes);
