@@ -45,7 +45,7 @@ class Device(reaper.Owner):
     """A GPU by CUDA's number, on the CUDA driver of this machine or on the driver given.
 
     Options: context (a CUcontext), sync_policy ("auto", "device", "streams", "on_demand"), retry_attempts, retry_first,
-    retry_max and deadline in seconds (or retry_first_ns, ...), limit, idle_limit.
+    retry_max and deadline in seconds (or retry_first_ns, ...), limit, idle_limit, detect_captures.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class Pool(reaper.Owner):
     Options: reservation, initial, limit, mapping_min, mapping_max (sizes), growth_policy ("proportional", "exact",
     "fixed"), growth_step, growth_ahead, headroom, trim_threshold, trim_keep (sizes), background (True: a
     thread of the pool's sees to these), home_stream (what alloc and free are ordered on), verify ("access",
-    "data"), scrub, peers (ordinals of devices that get access too).
+    "data"), scrub, events ("lazy", "eager"), prefer_wait, peers (ordinals of devices that get access too).
     """
 
     def __init__(self, device: Device, *, peers: Iterable[int] = (), **options: Any) -> None:
@@ -295,7 +295,8 @@ def settle_new(status: int, error: Any, pool: Pool) -> None:
 
 
 def _fill(options: dict[str, Any]) -> Any:
-    return fill("Pool()", "vmm_pool_options", options, {"verify": "VMM_VERIFY_", "growth_policy": "VMM_GROWTH_"})
+    enums = {"verify": "VMM_VERIFY_", "growth_policy": "VMM_GROWTH_", "events": "VMM_EVENTS_"}
+    return fill("Pool()", "vmm_pool_options", options, enums)
 
 
 def _end_pool(gate: Gate, mode: int) -> None:
