@@ -336,12 +336,15 @@ def test_a_lease_lasts_until_it_is_released(device: Device) -> None:
                 block.close()
                 code, graph = raw.stream_end_capture(stream)
                 assert code == 0
-            assert lease.active and pool.stats.lease_count == 1 and pool.stats.lease_bytes >= 4096
+            assert lease.active
+            assert pool.stats.lease_count == 1
+            assert pool.stats.lease_bytes >= 4096
             with pool.alloc(4096) as other:
                 assert other.address != address
             lease.release()
             lease.release()
-            assert not lease.active and pool.stats.lease_count == 0
+            assert not lease.active
+            assert pool.stats.lease_count == 0
         transfer.call(device.driver, "graph_destroy", graph)
         transfer.call(device.driver, "stream_destroy", stream)
 
