@@ -125,6 +125,7 @@ static vmm_pool *new_pool(vmm_device *device, const vmm_pool_options *options) {
   pool->trim_keep = options->trim_keep;
   pool->mapping_min = options->mapping_min;
   pool->mapping_max = options->mapping_max;
+  pool->bounded = options->mapping_max != vmm__max(default_mapping_max, options->mapping_min);
   vmm__space_init(&pool->space, &device->memory, 0);
   if (vmm__lock_init(&pool->lock, VMM__RANK_POOL) && vmm__lock_init(&pool->gather, VMM__RANK_GATHER)) return pool;
   vmm__memory_release(&device->memory, pool, 1, sizeof *pool);

@@ -34,6 +34,7 @@ struct vmm_pool {
   vmm__growth growth; /* what of it does not change */
   void *fence;        /* event for pending mappings: recorded and asked under the structure lock */
   bool scrub, eager, prefer_wait;
+  bool bounded;    /* the caller gave mapping_max */
   bool background; /* a thread sees to what a poll sees to */
   vmm__u64 headroom, trim_threshold, trim_keep;
   vmm__thread thread;
