@@ -59,7 +59,7 @@ from .errors import (  # noqa: E402
 )
 from .faults import Faulty, faulty  # noqa: E402
 from .lease import Lease  # noqa: E402
-from .pool import Pool  # noqa: E402
+from .pool import Pool, Trimmed  # noqa: E402
 from .raw import access, location, memory  # noqa: E402
 from .recorder import Recorder, recorder  # noqa: E402
 from .records import (  # noqa: E402
@@ -120,6 +120,7 @@ __all__ = [
     "RecordEntry",
     "Recorder",
     "Sim",
+    "Trimmed",
     "UnknownAddressError",
     "UnsupportedError",
     "VersionError",

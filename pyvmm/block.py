@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from . import errors, reaper, streams, transfer
+from . import errors, reaper, transfer
+from .streams import LEGACY, PER_THREAD, Stream
+from .streams import address as number_of
 
 if TYPE_CHECKING:
     from .gate import Gate
@@ -14,14 +18,17 @@ if TYPE_CHECKING:
 
 
 class Block(reaper.Owner):
-    """Memory of a pool. close(), leaving `with` and dropping it free it, ordered on the pool's home stream."""
+    """Memory of a pool. close(), leaving `with` and dropping it free it, ordered on the stream it was allocated on: the
+    pool's home stream if none was named."""
 
-    __slots__ = ("__weakref__", "_address", "_epoch", "_live", "nbytes", "pool", "tag")
+    __slots__ = ("__weakref__", "_address", "_epoch", "_live", "_stream", "_thread", "nbytes", "pool", "tag")
 
-    def __init__(self, pool: Pool, address: int, nbytes: int, tag: int) -> None:
+    def __init__(self, pool: Pool, address: int, nbytes: int, tag: int, stream: int | None = None) -> None:
         self._live = [True]  # whoever pops it owns the right to free: exactly one thread can
         self._address = address
         self._epoch = pool._epoch
+        self._stream = stream
+        self._thread = threading.get_ident() if stream == PER_THREAD else 0
         self.pool = pool
         """The pool; a block keeps it alive."""
         self.nbytes = nbytes
@@ -54,7 +61,7 @@ class Block(reaper.Owner):
     @property
     def stream(self) -> int:
         """The CUstream it is ordered on."""
-        return self.pool.home_stream
+        return self.pool.home_stream if self._stream is None else self._stream
 
     @property
     def size(self) -> int:
@@ -72,7 +79,7 @@ class Block(reaper.Owner):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3: bytes, on the home stream."""
+        """Version 3: bytes, on the block's stream."""
         address, stream = self.address, self.stream
         return {
             "shape": (self.nbytes,),
@@ -80,7 +87,7 @@ class Block(reaper.Owner):
             "data": (address if self.nbytes else 0, False),
             "strides": None,
             "version": 3,
-            "stream": stream or streams.LEGACY,  # 0 is not allowed there: it could mean either default stream
+            "stream": stream or LEGACY,  # 0 is not allowed there: it could mean either default stream
         }
 
     # ---- first steps without a framework ----
@@ -101,19 +108,40 @@ class Block(reaper.Owner):
 
     # ---- life ----
 
-    def free(self, idle: bool = False) -> None:
-        """Frees it; ClosedError if it was freed before. idle: the caller vouches that no queued or running work
-        uses it."""
+    def free(
+        self,
+        idle: bool = False,
+        stream: Stream | None = None,
+        streams: Iterable[Stream] | None = None,
+    ) -> None:
+        """Frees it, ordered on its own stream; ClosedError if it was freed before.
+
+        idle: the caller vouches that no queued or running work uses it. stream: ordered on that one instead, which
+        comes after all other work on the block. streams: it is free when the work queued on all of them is done.
+        """
+        if idle + (stream is not None) + (streams is not None) > 1:
+            raise TypeError("idle, stream and streams exclude each other")
+        number = None if stream is None else number_of(stream)
+        numbers = None if streams is None else [number_of(one) for one in streams]
+        if numbers is not None and not numbers:
+            raise errors.InvalidArgumentError("streams: none is named")
         if self._orphaned:
             raise self._closed_error()
         try:
             self._live.pop()
         except IndexError:
             raise self._closed_error() from None
-        self.pool.free_address(self._address, idle)
+        if number is None and numbers is None and not idle:
+            self.pool._free_late(self._address, self._late())
+        else:
+            self.pool.free_address(self._address, idle, number, numbers)
+
+    def _late(self) -> int | None:
+        """The stream to free it on when none is named: the per-thread one is another one in this thread, perhaps."""
+        return reaper.BEHIND_ALL if self._thread not in (0, threading.get_ident()) else self._stream
 
     def close(self) -> None:
-        """Frees it, ordered on the home stream. Closing twice is fine, and so is closing after the pool."""
+        """Frees it, ordered on its stream. Closing twice is fine, and so is closing after the pool."""
         with contextlib.suppress(errors.ClosedError):
             self.free()
 
@@ -123,10 +151,14 @@ class Block(reaper.Owner):
     def __exit__(self, *unused: object) -> None:
         self.close()
 
-    def __del__(self, queue: deque[tuple[Gate, int]] = reaper.blocks) -> None:
+    def __del__(
+        self, queue: deque[tuple[Gate, int, int | None]] = reaper.blocks, behind_all: int = reaper.BEHIND_ALL
+    ) -> None:
         try:
             self._live.pop()
         except (IndexError, AttributeError):
             return
         if not self._orphaned:
-            queue.append((self.pool._gate, self._address))
+            # Another thread may free it, and its stream may be gone by then where it need not outlive the block.
+            gone = self._thread or (self._stream is not None and self.pool._eager)
+            queue.append((self.pool._gate, self._address, behind_all if gone else self._stream))

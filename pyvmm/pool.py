@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 from . import callbacks, errors, reaper, sizes
 from ._vmm import ffi, lib
@@ -15,9 +15,20 @@ from .gate import Gate
 from .options import fill, seconds
 from .records import BlockInfo, MappingInfo, PoolStats, array, read
 from .records import new as new_record
+from .streams import Stream
+from .streams import address as number_of
 
 R = TypeVar("R")
 NO_GROWTH = lib.VMM_REQUEST_NO_GROWTH
+
+
+class Trimmed(NamedTuple):
+    """Of a trim that does not wait."""
+
+    done: int
+    """Bytes given back."""
+    pending: int
+    """Bytes that queued work may still use: a later poll, trim or growth unmaps them."""
 
 
 class Pool(reaper.Owner):
@@ -25,14 +36,17 @@ class Pool(reaper.Owner):
 
     Options: reservation, initial, limit, mapping_min, mapping_max (sizes), growth_policy ("proportional", "exact",
     "fixed"), growth_step, growth_ahead, headroom, trim_threshold, trim_keep (sizes), background (True: a
-    thread of the pool's sees to these), home_stream (what alloc and free are ordered on), verify ("access",
-    "data"), scrub, events ("lazy", "eager"), prefer_wait, peers (ordinals of devices that get access too).
+    thread of the pool's sees to these), home_stream (what alloc and free are ordered on where no stream is named),
+    events ("lazy": a stream that was named must live until device.forget_stream; "eager": it need not), prefer_wait
+    (True: one stream rather waits for another than that the pool grows), verify ("access", "data"), scrub, peers
+    (ordinals of devices that get access too).
     """
 
     def __init__(self, device: Device, *, peers: Iterable[int] = (), **options: Any) -> None:
         reaper.reap()
         filled = _fill(options)
         self._stream = int(ffi.cast("uintptr_t", filled.home_stream))
+        self._eager = filled.events == lib.VMM_EVENTS_EAGER
         try:
             ordinals = ffi.new("int[]", list(peers))
         except OverflowError:
@@ -113,12 +127,15 @@ class Pool(reaper.Owner):
         scrub: bool = False,
         deadline: float | None = None,
         growth: bool = True,
+        stream: Stream | None = None,
     ) -> Block:
-        """A block, ordered on the home stream. tag: a number shown in listings. one_mapping: it lies within one
-        mapping. scrub: zeroed before it is given. deadline: seconds. growth=False: an error, not a larger pool."""
+        """A block, ordered on a stream: on the home stream if none is named. tag: a number shown in listings.
+        one_mapping: it lies within one mapping. scrub: zeroed before it is given. deadline: seconds. growth=False: an
+        error, not a larger pool."""
         number = sizes.parse(size)
+        on = None if stream is None else number_of(stream)
         if not (alignment or tag or one_mapping or scrub or deadline is not None) and growth:
-            return Block(self, self.alloc_address(number), number, 0)
+            return Block(self, self.alloc_address(number, on), number, 0, on)
         if reaper.blocks:
             reaper.free_blocks()
         request, error, address = ffi.new("vmm_request *"), new(), ffi.new("unsigned long long *")
@@ -127,43 +144,77 @@ class Pool(reaper.Owner):
         request.tag, request.deadline_ns = sizes.integer(tag, "tag"), seconds(deadline, "deadline")
         flags = (lib.VMM_REQUEST_ONE_MAPPING, one_mapping), (lib.VMM_REQUEST_SCRUB, scrub), (NO_GROWTH, not growth)
         request.flags = sum(flag for flag, wanted in flags if wanted)
+        if on is not None:
+            request.flags |= lib.VMM_REQUEST_ON_STREAM
+            request.stream = ffi.cast("void *", on)
         with self._gate as pool:
             status = lib.vmm_pool_alloc_with(pool, request, address, error)
         self._settle_alloc(status, error, address[0])
-        return Block(self, address[0], number, tag)
+        return Block(self, address[0], number, tag, on)
 
-    def alloc_address(self, size: int) -> int:
+    def alloc_address(self, size: int, stream: int | None = None) -> int:
         """The same as a bare address: nothing but free_address gives it back."""
         if reaper.blocks:
             reaper.free_blocks()
         try:
-            address = lib.vmm_py_alloc(self._cell, size)
-        except (OverflowError, TypeError):
-            return self.alloc_address(sizes.parse(size))  # a text, or an error that says what is wrong
+            if stream is None:
+                address = lib.vmm_py_alloc(self._cell, size)
+            else:
+                address = lib.vmm_py_alloc_on(self._cell, size, stream)
+        except (OverflowError, TypeError):  # a text, an object, or an error that says what is wrong
+            return self.alloc_address(sizes.parse(size), None if stream is None else number_of(stream))
         if address and not callbacks.pending:
             return address
-        return self._alloc_slowly(address, size)
+        return self._alloc_slowly(address, size, stream)
 
-    def free_address(self, address: int, idle: bool = False) -> None:
-        """Frees a block by its address, ordered on the home stream. idle: the caller vouches that no work uses it."""
+    def free_address(
+        self, address: int, idle: bool = False, stream: int | None = None, streams: Sequence[int] | None = None
+    ) -> None:
+        """Frees a block by its address, ordered on the home stream, on the one named, or on all of several. idle: the
+        caller vouches that no work uses it."""
         if reaper.blocks:
             reaper.free_blocks()
         try:
-            if not idle and lib.vmm_py_free(self._cell, address) == 0:
-                return
-            error = new()
-            with self._gate as pool:
-                status = (lib.vmm_pool_free_idle if idle else lib.vmm_pool_free)(pool, address, error)
+            if not idle and streams is None:
+                if stream is None:
+                    status = lib.vmm_py_free(self._cell, address)
+                else:
+                    status = lib.vmm_py_free_on(self._cell, address, stream)
+                if status == 0:
+                    return
+            status, error = self._free_slowly(address, idle, streams)
+        except TypeError:
+            if isinstance(stream, int) or stream is None:
+                raise
+            self.free_address(address, stream=number_of(stream))
+            return
         except OverflowError:
             raise errors.UnknownAddressError(f"{address} is no address") from None
         check(status, error)
 
-    def _alloc_slowly(self, address: int, size: int) -> int:
+    def _free_slowly(self, address: int, idle: bool, streams: Sequence[int] | None) -> tuple[int, Any]:
+        error = new()
+        with self._gate as pool:
+            if idle:
+                return lib.vmm_pool_free_idle(pool, address, error), error
+            if streams is None:  # it is no block: this says so
+                return lib.vmm_pool_free(pool, address, error), error
+            pointers = ffi.new("void *[]", [ffi.cast("void *", number_of(one)) for one in streams])
+            return lib.vmm_pool_free_multi(pool, address, pointers, len(pointers), error), error
+
+    def _free_late(self, address: int, stream: int | None) -> None:
+        """On the stream of a block, or behind all work if that cannot be named any more."""
+        if stream == reaper.BEHIND_ALL:
+            self.free_address(address, streams=(0, 0))
+        else:
+            self.free_address(address, stream=stream)
+
+    def _alloc_slowly(self, address: int, size: int, stream: int | None) -> int:
         error = ffi.new("vmm_error *", lib.vmm_py_last_error()[0])
         if not address and error.status == lib.VMM_OK:  # the gate was closed
             with self._gate:
                 pass
-            return self.alloc_address(size)
+            return self.alloc_address(size, stream)
         self._settle_alloc(lib.VMM_OK if address else error.status, error, address)
         return address
 
@@ -206,16 +257,35 @@ class Pool(reaper.Owner):
         settle(status, error, grow[0])
         return int(grow[0])
 
-    def trim(self, keep: sizes.Size = 0, deadline: float | None = None) -> int:
+    @overload
+    def trim(self, keep: sizes.Size = 0, deadline: float | None = None, wait: Literal[True] = True) -> int: ...
+
+    @overload
+    def trim(self, keep: sizes.Size = 0, deadline: float | None = None, *, wait: Literal[False]) -> Trimmed: ...
+
+    def trim(self, keep: sizes.Size = 0, deadline: float | None = None, wait: bool = True) -> int | Trimmed:
         """Gives idle mappings back until at most `keep` bytes stay committed. Answers the bytes given back;
-        PartialError and its like have them in `done`."""
+        PartialError and its like have them in `done`. wait=False: what queued work may still use is left pending, and
+        the answer has both, `done` and `pending`."""
         reaper.reap()
         done, error, number = ffi.new("unsigned long long *"), new(), sizes.parse(keep, "keep")
-        nanoseconds = seconds(deadline, "deadline")
+        pending, nanoseconds = ffi.new("unsigned long long *"), seconds(deadline, "deadline")
         with self._gate as pool:
-            status = lib.vmm_pool_trim(pool, number, nanoseconds, done, error)
+            if wait:
+                status = lib.vmm_pool_trim(pool, number, nanoseconds, done, error)
+            else:
+                status = lib.vmm_pool_trim_async(pool, number, done, pending, error)
         settle(status, error, done[0])
-        return int(done[0])
+        return int(done[0]) if wait else Trimmed(int(done[0]), int(pending[0]))
+
+    def poll(self) -> Trimmed:
+        """Unmaps what earlier trims left pending and queued work no longer uses; waits for none."""
+        reaper.reap()
+        done, pending, error = ffi.new("unsigned long long *"), ffi.new("unsigned long long *"), new()
+        with self._gate as pool:
+            status = lib.vmm_pool_poll(pool, done, pending, error)
+        settle(status, error, done[0])
+        return Trimmed(int(done[0]), int(pending[0]))
 
     @property
     def limit(self) -> int:

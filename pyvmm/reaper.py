@@ -16,8 +16,11 @@ from ._vmm import lib
 if TYPE_CHECKING:
     from .gate import Gate
 
-blocks: deque[tuple[Gate, int]] = deque()
-"""Addresses to free. Emptied by every call: freeing calls no driver."""
+BEHIND_ALL = -1
+"""In place of a stream: it may be gone by now, so the block waits for all work of the context."""
+
+blocks: deque[tuple[Gate, int, int | None]] = deque()
+"""Addresses to free, and on which stream; None: the home stream. Emptied by every call: freeing calls no driver."""
 
 objects: deque[Callable[[], None]] = deque()
 """Pools, devices and drivers to end, each as a function. Emptied by the calls that are slow anyway."""
@@ -33,10 +36,15 @@ _hooked: weakref.WeakSet[Hooked] = weakref.WeakSet()
 def free_blocks() -> None:
     while blocks:
         try:
-            gate, address = blocks.popleft()
+            gate, address, stream = blocks.popleft()
         except IndexError:  # another thread was faster
             return
-        status = lib.vmm_py_free(gate.cell, address)
+        if stream is None:
+            status = lib.vmm_py_free(gate.cell, address)
+        elif stream == BEHIND_ALL:
+            status = lib.vmm_py_free_behind_all(gate.cell, address)
+        else:
+            status = lib.vmm_py_free_on(gate.cell, address, stream)
         if status not in (lib.VMM_OK, lib.VMM_ERROR_FORKED, -1):
             warn(f"a block at {address:#x} was dropped, and could not be freed: status {status}")
 

@@ -25,6 +25,9 @@ void vmm_py_put(vmm_py_gate *gate, void *object);
 long vmm_py_users(vmm_py_gate *gate);
 unsigned long long vmm_py_alloc(vmm_py_gate *gate, unsigned long long size);
 int vmm_py_free(vmm_py_gate *gate, unsigned long long address);
+unsigned long long vmm_py_alloc_on(vmm_py_gate *gate, unsigned long long size, unsigned long long stream);
+int vmm_py_free_on(vmm_py_gate *gate, unsigned long long address, unsigned long long stream);
+int vmm_py_free_behind_all(vmm_py_gate *gate, unsigned long long address);
 vmm_error *vmm_py_last_error(void);
 int vmm_py_pool_destroy(vmm_py_gate *gate, void *pool, int mode, vmm_error *error);
 int vmm_py_device_close(vmm_py_gate *gate, void *device, vmm_error *error);
@@ -70,6 +73,37 @@ static int vmm_py_free(vmm_py_gate *gate, unsigned long long address) {
   vmm_pool *pool = (vmm_pool *)vmm_py_enter(gate);
   if (pool == NULL) return -1;
   int status = (int)vmm_pool_free(pool, address, NULL);
+  vmm_py_leave(gate);
+  return status;
+}
+
+/* The same, ordered on a stream. */
+static unsigned long long vmm_py_alloc_on(vmm_py_gate *gate, unsigned long long size, unsigned long long stream) {
+  unsigned long long address = 0;
+  vmm_pool *pool = (vmm_pool *)vmm_py_enter(gate);
+  if (pool == NULL) {
+    vmm_py_error.status = VMM_OK;
+    return 0;
+  }
+  if (vmm_pool_alloc_async(pool, size, (void *)(size_t)stream, &address, &vmm_py_error) != VMM_OK) address = 0;
+  vmm_py_leave(gate);
+  return address;
+}
+
+static int vmm_py_free_on(vmm_py_gate *gate, unsigned long long address, unsigned long long stream) {
+  vmm_pool *pool = (vmm_pool *)vmm_py_enter(gate);
+  if (pool == NULL) return -1;
+  int status = (int)vmm_pool_free_async(pool, address, (void *)(size_t)stream, NULL);
+  vmm_py_leave(gate);
+  return status;
+}
+
+/* For a block whose stream may be gone: behind all work of the context, and no stream is touched. */
+static int vmm_py_free_behind_all(vmm_py_gate *gate, unsigned long long address) {
+  void *const streams[2] = {NULL, NULL};
+  vmm_pool *pool = (vmm_pool *)vmm_py_enter(gate);
+  if (pool == NULL) return -1;
+  int status = (int)vmm_pool_free_multi(pool, address, streams, 2, NULL);
   vmm_py_leave(gate);
   return status;
 }
