@@ -141,11 +141,12 @@ typedef struct vmm_device_options {
   vmm_pressure_callback pressure;    /* or NULL */
   void *pressure_data;
   const vmm_host_memory *host_memory; /* NULL: malloc and free */
-  int detect_captures; /* 1: streams are asked whether they are captured, on each alloc and free and before
-                                         context-wide calls, so that captures nobody announced are noticed: allocations on
-                                         such a stream are answered CAPTURE, blocks freed on one stay until the pool ends, and
-                                         the context is left alone as far as the streams are known */
-  int reserved;        /* zero */
+  /* 1: streams are asked whether they are captured, on each alloc and free and before context-wide calls, so that captures
+   * nobody announced are noticed. Allocations on such a stream are answered CAPTURE, and blocks freed on one stay until the
+   * pool is destroyed by force. The context is left alone as far as that can be asked: while a blocking stream is captured, or
+   * one that is registered or that a pool with lazy events has met. */
+  int detect_captures;
+  int reserved; /* zero */
 } vmm_device_options;
 
 /* Zeroes *options and sets its struct_size. VMM_ERROR_VERSION if `size` is smaller than the first version of the struct
@@ -177,7 +178,7 @@ VMM_API vmm_status vmm_device_close(vmm_device *device, vmm_error *error);
 VMM_API vmm_status vmm_device_register_stream(vmm_device *device, void *stream, vmm_error *error);
 
 /* Forgets a stream; its last fence is recorded first, so work it had queued is still waited for. The handle is never
- * touched again. Status: INVALID_ARGUMENT (not registered), CAPTURE (it takes part in an announced capture), TIMEOUT,
+ * touched again. Status: INVALID_ARGUMENT (not registered), CAPTURE (it takes part in a known capture), TIMEOUT,
  * FORKED: then it is still registered. Forgotten even if recording fails: a context-wide fence stands in, where one can be
  * had. May call the driver. */
 VMM_API vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error *error);

@@ -192,11 +192,11 @@ vmm_status vmm_device_register_stream(vmm_device *device, void *stream, vmm_erro
   return vmm__work_finish(&work, error);
 }
 
-/* The driver's word, while a capture is announced. No answer: not that we know. */
+/* The driver's word, where there may be captures. No answer: not that we know. */
 static bool drawn_in(vmm__work *work, void *stream) {
   int status = 0;
 
-  if (vmm__device_lost(work->device) || is_legacy(stream) || !vmm__captures_announced(work->device)) return false;
+  if (vmm__device_lost(work->device) || is_legacy(stream) || !vmm__captures_possible(work->device)) return false;
   return CU_UNDO(work, stream_is_capturing, (work->device, stream, &status)) == VMM_CODE_SUCCESS && status != 0;
 }
 
@@ -207,7 +207,7 @@ static bool record_last(vmm__work *work, vmm__stream *entry) {
 
   if (vmm__device_lost(device) || is_legacy(entry->stream)) return false;
   if (CU_UNDO(work, event_record, (device, entry->event, entry->stream)) == VMM_CODE_SUCCESS) return true;
-  if (vmm__device_lost(device) || !device->info.context_fence || vmm__captures_announced(device)) return false;
+  if (vmm__device_lost(device) || !device->info.context_fence || vmm__context_is_captured(work)) return false;
   return CU_UNDO(work, ctx_record_event, (device, device->context, entry->event)) == VMM_CODE_SUCCESS;
 }
 
@@ -230,7 +230,7 @@ vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error 
   if (work.status != VMM_OK) return vmm__work_finish(&work, error);
 
   if (drawn_in(&work, stream)) {
-    (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream takes part in an announced capture");
+    (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream takes part in a capture");
     return vmm__work_finish(&work, error);
   }
   vmm__device_forget_in_clients(&work, stream);

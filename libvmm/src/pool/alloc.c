@@ -163,7 +163,10 @@ vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned 
   if (vmm__captures_possible(pool->device)) {
     vmm_status status = vmm__pool_join_capture(pool, request, function, error);
 
-    if (status != VMM_OK) return status;
+    if (status != VMM_OK) {
+      count_failure(pool);
+      return status;
+    }
   }
   if (!vmm__device_lost(pool->device)) { /* the slow path says so */
     vmm__lock_acquire(&pool->lock);

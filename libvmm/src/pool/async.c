@@ -79,14 +79,19 @@ static bool give(vmm_pool *pool, vmm__u64 address, const void *stream, const vmm
 static bool free_lazily(vmm_pool *pool, vmm__u64 address, void *stream) {
   bool found;
 
-  if (vmm__captured_unannounced(pool->device, stream)) {
-    vmm__lock_acquire(&pool->lock);
-    found = vmm__pool_give(pool, address, stream, VMM__ARENA_MIXED, true);
-    vmm__lock_release(&pool->lock);
-    return found;
-  }
   vmm__lock_acquire(&pool->lock);
   found = give(pool, address, stream, vmm__pool_stream_find(pool, stream, 0));
+  vmm__lock_release(&pool->lock);
+  return found;
+}
+
+/* On a stream whose capture nobody announced, if streams are asked: its graph uses the block from here on, and nobody will say
+ * until when. An announced capture takes it all the same. */
+static bool keep(vmm_pool *pool, vmm__u64 address, const void *stream) {
+  bool found;
+
+  vmm__lock_acquire(&pool->lock);
+  found = vmm__pool_give(pool, address, stream, VMM__ARENA_MIXED, true);
   vmm__lock_release(&pool->lock);
   return found;
 }
@@ -146,9 +151,11 @@ static bool free_eagerly(vmm_pool *pool, vmm__u64 address, void *stream, const c
 }
 
 static vmm_status free_on(vmm_pool *pool, vmm__u64 address, void *stream, const char *function, vmm_error *error) {
-  bool found =
-      by_handle(pool, stream) ? free_lazily(pool, address, stream) : free_eagerly(pool, address, stream, function);
+  bool found;
 
+  if (vmm__captured_unannounced(pool->device, stream)) found = keep(pool, address, stream);
+  else if (by_handle(pool, stream)) found = free_lazily(pool, address, stream);
+  else found = free_eagerly(pool, address, stream, function);
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
 }
 
@@ -170,9 +177,13 @@ vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void 
     return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "no stream is named");
   if (count == 1) return free_on(pool, address, streams[0], function, error);
   for (i = 0; i + 1 < count; i++) /* a capture among them takes it */
-    if (vmm__stream_lease(pool->device, streams[i]) != 0) break;
-  vmm__lock_acquire(&pool->lock);
-  found = give(pool, address, streams[i], NULL);
-  vmm__lock_release(&pool->lock);
+    if (vmm__stream_lease(pool->device, streams[i]) != 0 || vmm__captured_unannounced(pool->device, streams[i])) break;
+  if (vmm__captured_unannounced(pool->device, streams[i])) {
+    found = keep(pool, address, streams[i]);
+  } else {
+    vmm__lock_acquire(&pool->lock);
+    found = give(pool, address, streams[i], NULL);
+    vmm__lock_release(&pool->lock);
+  }
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
 }

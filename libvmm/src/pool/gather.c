@@ -95,13 +95,19 @@ static bool is_empty(vmm_pool *pool, const vmm__pool_stream *entry) {
   return empty;
 }
 
+/* A context-wide event ends every capture. Those that nobody announced are found by asking each stream, under the structure
+ * lock. */
+static bool may_record(vmm_pool *pool, vmm__work *work, const vmm__pool_stream *entry) {
+  return !entry->whole || !pool->device->detect_captures || (work->locked && !vmm__context_is_captured(work));
+}
+
 /* Seals what was freed on the stream. Not while it takes part in a capture: its work is then not to be waited for. */
 static void seal(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
   vmm__work use = *work;
   int code = VMM_CODE_SUCCESS;
   bool exchanged;
 
-  if (entry->pending || is_empty(pool, entry) || !make_event(pool, entry)) return;
+  if (entry->pending || is_empty(pool, entry) || !may_record(pool, work, entry) || !make_event(pool, entry)) return;
   if (!entry->eager && vmm__stream_use(&use, entry->whole ? NULL : entry->stream) != VMM_OK) return;
   vmm__lock_acquire(&pool->lock);
   exchanged = exchange(pool, entry);
