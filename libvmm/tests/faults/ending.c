@@ -87,6 +87,7 @@ void promises_again(world *w, run *r) {
     block fresh = {w->address, w->size / 4 * 4, 60};
 
     world_enter(w, w->context);
+    touch_in_order(w, r, &fresh);
     if (!world_fill(w, w->base, &fresh) || !world_intact(w, &fresh))
       broken(r, "the block of the second call is not there");
     world_leave(w);
@@ -145,6 +146,7 @@ static void close_other(world *w, run *r) {
 static void end_own(world *w) {
   world_enter(w, w->context);
   if (w->stream != NULL) (void)vmm_raw_stream_destroy(w->base, w->stream);
+  if (w->second != NULL) (void)vmm_raw_stream_destroy(w->base, w->second);
   if (w->captured != NULL) (void)vmm_raw_stream_destroy(w->base, w->captured);
   world_leave(w);
 }

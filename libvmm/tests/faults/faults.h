@@ -1,7 +1,7 @@
 /* The fault loops: every driver call an operation makes is made to fail, one after the other, and after each the promises
  * are looked at. Public headers only: what the library says of itself is compared with what the simulator counted.
  *
- *   scenarios.c  the operations, and what stands before each
+ *   scenarios.c  the operations, and what stands before each; scenarios_streams.c those in the order of streams
  *   world.c      a driver stack, a device, a pool with filled blocks; reading them back
  *   run.c        one run: a world, one or two faults, the call, the promises, the call again, the end
  *   promises.c   what must hold right after the call
@@ -71,11 +71,15 @@ typedef struct scenario {
   vmm_status (*call)(world *w, vmm_error *error);
   int policy, verify, scrub, driver_version;
   bool peer, capture, given_context, home, idle, full, exact, gpu; /* the last: also over the CUDA driver */
-  u64 initial;                                                     /* granules a pool is made with */
+  u64 initial, limit;                                              /* granules a pool is made with, and may have */
+  bool eager, wait, streams; /* events, prefer_wait; two streams besides the home stream */
+  u64 events;                /* made on the way, and kept whatever the call answers */
 } scenario;
 
 extern const scenario scenarios[];
 extern const size_t scenario_count;
+extern const scenario stream_scenarios[]; /* scenarios_streams.c */
+extern const size_t stream_scenario_count;
 
 struct world {
   const scenario *s;
@@ -84,7 +88,7 @@ struct world {
   vmm_driver *base, *driver;
   host host;
   void *context, *guest, *own; /* of the device; of the calling thread; made by the caller for the device */
-  void *stream, *captured;
+  void *stream, *second, *captured;
   vmm_device *device, *other;
   vmm_pool *pool, *other_pool;
   u64 granule;
@@ -154,6 +158,7 @@ bool deceived(const run *r);
 /* promises.c, ending.c */
 void promises_after(world *w, run *r);
 void check_misuse(world *w, run *r, u64 known); /* without the first `known` entries */
+void touch_in_order(world *w, const run *r, const block *fresh);
 void promises_again(world *w, run *r);
 void promises_end(world *w, run *r);
 

@@ -38,6 +38,10 @@ static void check_object(run *r, const char *what, size_t field, int gives_back,
   then += more;
   gone = ends && !done && faulted_as(r, gives_back, VMM_FAULT_AFTER) ? refused : 0;
   if (r->s->what == STREAM && faulted(r, VMM_OP_event_record)) gone = 1; /* no last fence: its event goes at once */
+  if (field == OBJECT(events)) { /* of seals, and of streams met: kept, or not needed */
+    gone += r->s->events;
+    pools += r->s->events;
+  }
   within(r, what, now, then > gone ? then - gone : 0, then + refused + pools);
 }
 

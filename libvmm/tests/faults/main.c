@@ -73,6 +73,12 @@ static bool is_chosen(const scenario *s) {
   return global.only == NULL || strncmp(s->name, global.only, strlen(global.only)) == 0;
 }
 
+static size_t all_scenarios(void) { return scenario_count + stream_scenario_count; }
+
+static const scenario *scenario_at(size_t i) {
+  return i < scenario_count ? &scenarios[i] : &stream_scenarios[i - scenario_count];
+}
+
 /* A process of its own, made before the library is used: it does not work in a forked child of its user. */
 static int work(int worker, tally *tallies) {
   u64 number = 0;
@@ -82,8 +88,8 @@ static int work(int worker, tally *tallies) {
   (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
   (void)mallopt(M_MMAP_THRESHOLD, 64 << 20);
 #endif
-  for (i = 0; i < scenario_count; i++)
-    if (is_chosen(&scenarios[i])) loop_scenario(&scenarios[i], worker, global.jobs, &number, &tallies[i]);
+  for (i = 0; i < all_scenarios(); i++)
+    if (is_chosen(scenario_at(i))) loop_scenario(scenario_at(i), worker, global.jobs, &number, &tallies[i]);
   fflush(stdout);
   return 0;
 }
@@ -130,10 +136,10 @@ int main(int count, char **arguments) {
   if (refused != 0) return refused;
   tallies =
       mmap(NULL, sizeof *tallies * MAX_SCENARIOS * MAX_JOBS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (tallies == MAP_FAILED || scenario_count > MAX_SCENARIOS) return 2;
+  if (tallies == MAP_FAILED || all_scenarios() > MAX_SCENARIOS) return 2;
   good = run_jobs(tallies, MAX_SCENARIOS);
   printf("%-18s %8s %8s %8s %8s %8s\n", "operation", "points", "runs", "broken", "apart", "orphans");
-  for (k = 0; k < scenario_count; k++) {
+  for (k = 0; k < all_scenarios(); k++) {
     tally one = {0};
 
     for (i = 0; i < global.jobs; i++) {
@@ -144,8 +150,8 @@ int main(int count, char **arguments) {
       one.apart += t->apart;
       one.orphans += t->orphans;
     }
-    if (!is_chosen(&scenarios[k])) continue;
-    printf("%-18s %8llu %8llu %8llu %8llu %8llu\n", scenarios[k].name, one.points, one.runs, one.broken, one.apart,
+    if (!is_chosen(scenario_at(k))) continue;
+    printf("%-18s %8llu %8llu %8llu %8llu %8llu\n", scenario_at(k)->name, one.points, one.runs, one.broken, one.apart,
            one.orphans);
     sum.runs += one.runs;
     sum.broken += one.broken;

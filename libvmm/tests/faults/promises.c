@@ -103,6 +103,8 @@ static bool is_sensible(const run *r) {
              faulted_as(r, VMM_OP_mem_map, VMM_FAULT_LIE);
     case VMM_ERROR_PARTIAL:
       return r->s->what == TRIM || r->s->what == DESTROY || r->s->what == CLOSE || r->s->what == DEVICE_TRIM;
+    case VMM_ERROR_LIMIT:
+      return r->s->limit != 0;
     case VMM_ERROR_BUSY:
       return r->s->what == DESTROY;
     default:
@@ -206,6 +208,20 @@ static void check_blocks(world *w, run *r) {
   world_leave(w);
 }
 
+/* A block in the order of the second stream: other work has to come after, or the simulator tells. Then all is done. */
+void touch_in_order(world *w, const run *r, const block *fresh) {
+  void *event = NULL;
+
+  if (w->second == NULL) return;
+  (void)vmm_sim_new_owner(w->base, fresh->address, fresh->size);
+  if (!r->s->scrub) (void)vmm_raw_kernel_fill(w->base, w->second, fresh->address, fresh->size, 0);
+  (void)vmm_raw_event_create(w->base, &event, 2);
+  (void)vmm_raw_ctx_record_event(w->base, w->context, event);
+  (void)vmm_sim_drain(w->base);
+  (void)vmm_raw_event_query(w->base, event);
+  (void)vmm_raw_event_destroy(w->base, event);
+}
+
 /* A block the call made: within the pool, really there, clean if that was asked for; then one of the old ones. */
 static void check_new_block(world *w, run *r) {
   block fresh = {w->address, w->size / 4 * 4, w->block_count + 50};
@@ -219,6 +235,7 @@ static void check_new_block(world *w, run *r) {
       fresh.address + w->size > r->after.pool.address + r->after.pool.reserved_bytes)
     broken(r, "promise 1: the address lies outside the pool");
   world_enter(w, w->context);
+  touch_in_order(w, r, &fresh);
   if (r->s->scrub && !world_is_zero(w, fresh.address, w->size)) broken(r, "promise 7: the block was not scrubbed");
   if (!world_fill(w, w->base, &fresh) || !world_intact(w, &fresh)) broken(r, "promise 1: the block is not there");
   world_leave(w);
@@ -293,6 +310,7 @@ void promises_after(world *w, run *r) {
   check_first_error(r);
   check_told(r);
   if (!is_sensible(r)) broken(r, "the status makes no sense");
+  if (r->s->what == FREE && r->status != VMM_OK) broken(r, "promise 4: a free failed");
   check_time(r);
   check_retries(r);
   check_thread(w, r);

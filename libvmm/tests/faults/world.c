@@ -151,6 +151,9 @@ void world_pool_options(world *w, vmm_pool_options *options) {
   options->verify = w->s->verify;
   options->scrub = w->s->scrub;
   options->home_stream = w->s->home ? w->stream : NULL;
+  options->limit = w->s->limit * w->granule;
+  options->events = w->s->eager ? VMM_EVENTS_EAGER : VMM_EVENTS_LAZY;
+  options->prefer_wait = w->s->wait;
   if (w->s->peer) {
     options->peers = peer;
     options->peer_count = 1;
@@ -158,8 +161,9 @@ void world_pool_options(world *w, vmm_pool_options *options) {
 }
 
 static void make_streams(world *w) {
-  if (!w->s->capture && !w->s->home) return;
+  if (!w->s->capture && !w->s->home && !w->s->streams) return;
   world_enter(w, w->context);
+  if (w->s->streams) must(w, vmm_raw_stream_create(w->base, &w->second, 1) == 0, "stream");
   must(w, vmm_raw_stream_create(w->base, &w->stream, 1) == 0, "stream");
   if (w->s->capture) must(w, vmm_raw_stream_create(w->base, &w->captured, 1) == 0, "stream");
   world_leave(w);
