@@ -132,19 +132,14 @@ static bool enter_list(vmm_pool *pool, vmm__pool_stream *entry) {
 /* ---- admit ---- */
 
 static vmm_status make_event(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
-  if (!entry->eager) return VMM_OK;
-  if (vmm__work_enter(work) != VMM_OK) return work->status;
+  if (!entry->eager || vmm__work_enter(work) != VMM_OK) return work->status; /* stays inside, for discard */
   CU_CHECK(work, 0, 0, event_create, (pool->device, &entry->next_event, EVENT_NO_TIMING));
 undo:
-  vmm__work_leave(work);
   return work->status;
 }
 
 static void discard(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
-  if (entry->next_event != NULL && vmm__work_enter(work) == VMM_OK) {
-    end_events(work, entry);
-    vmm__work_leave(work);
-  }
+  end_events(work, entry);
   vmm__memory_release(&pool->device->memory, entry, 1, sizeof *entry);
 }
 
@@ -180,6 +175,7 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
   entry->eager = id != 0;
   if (make_event(pool, work, entry) != VMM_OK || vmm__pool_reserve_arenas(pool, work, ARENAS_PER_STREAM) != VMM_OK) {
     discard(pool, work, entry);
+    vmm__work_leave(work);
     return work->status;
   }
   *out = find_and_hold(pool, stream, id); /* another thread may have been first */
@@ -189,6 +185,7 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
   }
   vmm__lock_release(&pool->lock);
   if (entry != NULL) discard(pool, work, entry);
+  vmm__work_leave(work);
   return *out != NULL ? VMM_OK
                       : vmm__work_fail(work, VMM_ERROR_UNSUPPORTED,
                                        "the pool cannot tell more streams apart; forget those that ended");
