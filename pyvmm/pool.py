@@ -327,6 +327,15 @@ class Pool(reaper.Owner):
             check(lib.vmm_pool_find(pool, number, struct, error), error)
         return read(BlockInfo, struct)
 
+    def generation(self, address: int, size: sizes.Size = 1) -> int:
+        """A number that stays the same as long as the memory behind these bytes does. Whoever keeps something by
+        address, a graph or a registration, compares it."""
+        generation, error, length = ffi.new("unsigned long long *"), new(), sizes.parse(size)
+        with self._gate as pool:
+            status = lib.vmm_pool_get_generation(pool, sizes.integer(address, "address"), length, generation, error)
+        check(status, error)
+        return int(generation[0])
+
     def blocks(self) -> list[BlockInfo]:
         """The live blocks, by rising address."""
         return self._listing(BlockInfo, lib.vmm_pool_get_blocks)

@@ -13,8 +13,6 @@ import pytest
 
 import pyvmm
 from pyvmm import Device, Driver, Pool, transfer
-from pyvmm._vmm import ffi, lib
-from pyvmm.errors import check, new
 
 KIB, MIB, MS = 1 << 10, 1 << 20, 1_000_000
 BLOCKING, NON_BLOCKING = 0, 1
@@ -28,27 +26,11 @@ def on_gpu(driver: Driver) -> bool:
 
 def alloc_on(pool: Pool, size: int, stream: int) -> int:
     """A block in a stream's order; the simulated device watches that nothing of its last owner's is still to come."""
-    address, error = ffi.new("unsigned long long *"), new()
-    with pool._gate as pointer:
-        check(lib.vmm_pool_alloc_async(pointer, size, ffi.cast("void *", stream), address, error), error)
+    address = pool.alloc_address(size, stream)
     driver = pool.device.driver
     if not on_gpu(driver):
-        driver.sim.new_owner(address[0], size)
-    return int(address[0])
-
-
-def free_on(pool: Pool, address: int, stream: int) -> None:
-    error = new()
-    with pool._gate as pointer:
-        check(lib.vmm_pool_free_async(pointer, address, ffi.cast("void *", stream), error), error)
-
-
-def trim_without_waiting(pool: Pool) -> tuple[int, int]:
-    """Bytes given back, and bytes still to come."""
-    done, pending, error = ffi.new("unsigned long long *"), ffi.new("unsigned long long *"), new()
-    with pool._gate as pointer:
-        check(lib.vmm_pool_trim_async(pointer, 0, done, pending, error), error)
-    return int(done[0]), int(pending[0])
+        driver.sim.new_owner(address, size)
+    return address
 
 
 class Bench:
@@ -153,8 +135,8 @@ class Neighbour(threading.Thread):
         address = alloc_on(self.pool, self.SIZE, self.stream)
         self.bench.write(self.stream, address, self.SIZE, self.turns)
         self.bench.verify(self.stream, address, self.SIZE, self.turns)
-        free_on(self.pool, address, self.stream)
-        self.trimmed += trim_without_waiting(self.pool)[0] > 0
+        self.pool.free_address(address, stream=self.stream)
+        self.trimmed += self.pool.trim(wait=False).done > 0
         self.grown += self.pool.grow(4 * MIB) > 0
         self.turns += 1
 
@@ -183,7 +165,7 @@ def capture_and_launch(bench: Bench, pool: Pool, stream: int, mode: int, seed: i
         bench.call("stream_begin_capture", stream, mode)
         address = alloc_on(pool, size, stream)
         bench.write(stream, address, size, seed)
-        free_on(pool, address, stream)
+        pool.free_address(address, stream=stream)
         graph = bench.call("stream_end_capture", stream)  # an invalidated capture answers an error here
     assert lease.active
     executable = bench.call("graph_instantiate", graph, 0)
@@ -233,9 +215,9 @@ def test_allocs_kernels_frees_and_trims_need_no_synchronise(bench: Bench) -> Non
             bench.call("kernel_spin", stream, MS)
             bench.write(stream, address, size, i)
             bench.verify(stream, address, size, i)
-            free_on(pool, address, stream)
+            pool.free_address(address, stream=stream)
             started = clock(bench)
-            trim_without_waiting(pool)
+            pool.trim(wait=False)
             taken.append(clock(bench) - started)
         assert bench.wrong_words() == 0
         assert pool.stats.trim_bytes + pool.stats.pending_bytes + pool.stats.revived_bytes > 0
@@ -271,7 +253,7 @@ def test_a_block_goes_from_stream_to_stream_under_queued_work(bench: Bench, name
             bench.write(stream, address, size, i)
             bench.call("kernel_spin", stream, MS // 2)  # whoever writes too early is seen
             bench.verify(stream, address, size, i)
-            free_on(pool, address, stream)
+            pool.free_address(address, stream=stream)
             places.add((i % 2, address))
         assert bench.wrong_words() == 0
         waits = pool.stats.wait_count
@@ -292,7 +274,7 @@ def test_a_stream_may_end_once_its_blocks_are_freed(bench: Bench) -> None:
             bench.write(stream, address, size, i)
             bench.call("kernel_spin", stream, MS // 2)
             bench.verify(stream, address, size, i)
-            free_on(pool, address, stream)
+            pool.free_address(address, stream=stream)
             bench.call("stream_destroy", stream)
         bench.call("ctx_synchronize")
         assert len(set(handles)) < len(handles)
