@@ -106,6 +106,7 @@ static bool is_captured(const vmm_pool *pool, void *stream) {
 /* Records the event behind the work that uses the block, then frees it into the arena that the event will seal. Another
  * thread may seal meanwhile: then the event is another one. NULL: no event could be recorded. */
 static vmm__pool_stream *record_for(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 id, bool *held) {
+  vmm__pool_stream *used = NULL; /* it is not let go while its event is recorded */
   void *recorded = NULL;
 
   *held = false;
@@ -115,6 +116,7 @@ static vmm__pool_stream *record_for(vmm_pool *pool, vmm__work *work, void *strea
     bool is_fence = false;
 
     vmm__lock_acquire(&pool->lock);
+    if (used != NULL) used->users--;
     entry = vmm__pool_stream_find(pool, stream, id);
     event = entry == NULL ? NULL : entry->next_event;
     if (event != NULL && event == recorded) {
@@ -122,11 +124,18 @@ static vmm__pool_stream *record_for(vmm_pool *pool, vmm__work *work, void *strea
       *held = true; /* the pool lock is kept: the free belongs to this event */
       return entry;
     }
+    used = entry;
+    if (used != NULL) used->users++;
     vmm__lock_release(&pool->lock);
-    if (event == NULL || vmm__stream_use(work, stream) != VMM_OK) return NULL;
-    if (is_captured(pool, stream) || vmm__stream_record(work, event, stream, &is_fence) != VMM_OK) is_fence = false;
-    vmm__stream_unuse(pool->device);
-    if (!is_fence) return NULL;
+    if (used == NULL) return NULL;
+    if (event != NULL && vmm__stream_use(work, stream) == VMM_OK) {
+      if (is_captured(pool, stream) || vmm__stream_record(work, event, stream, &is_fence) != VMM_OK) is_fence = false;
+      vmm__stream_unuse(pool->device);
+    }
+    if (!is_fence) {
+      vmm__pool_stream_let_go(pool, used);
+      return NULL;
+    }
     recorded = event;
   }
 }

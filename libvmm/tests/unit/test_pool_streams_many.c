@@ -1,0 +1,106 @@
+/* More streams than a pool keeps apart: with eager events nobody says when a stream ends, so entries that nobody uses go. */
+#include "support/fixture.h"
+
+enum { MANY = 120, KEPT = 40 };
+
+static void open(fixture *f) {
+  fixture_options options;
+
+  fixture_defaults(&options);
+  options.pool.events = VMM_EVENTS_EAGER;
+  options.pool.mapping_min = options.pool.mapping_max = MIB;
+  CHECK_CALL(fixture_open(f, &options));
+}
+
+static u64 take(fixture *f, void *stream) {
+  u64 address = 0;
+
+  CHECK_OK_RETURN(vmm_pool_alloc_async(f->pool, 64 * KIB, stream, &address, &f->error), 0);
+  CHECK_OK_RETURN(vmm_sim_new_owner(f->sim, address, 64 * KIB), 0);
+  CHECK_EQ_RETURN(vmm_raw_kernel_fill(f->sim, stream, address, 64 * KIB, 1), VMM_CODE_SUCCESS, 0);
+  return address;
+}
+
+TEST(streams_that_come_and_go_leave_nothing_behind) {
+  u64 address, events;
+  void *stream;
+  fixture f;
+  int i;
+
+  CHECK_CALL(open(&f));
+  events = fixture_ledger(&f, 0).events;
+  for (i = 0; i < MANY; i++) {
+    OK(vmm_raw_stream_create(f.sim, &stream, 1));
+    CHECK_CALL(address = take(&f, stream));
+    CHECK_OK(vmm_pool_free_async(f.pool, address, stream, NULL));
+    OK(vmm_raw_stream_destroy(f.sim, stream));
+    if (i % 8 == 7) vmm_driver_wait(f.driver, 10 * MS);
+    CHECK(fixture_stats(f.pool).stream_count <= KEPT);
+  }
+  CHECK(fixture_ledger(&f, 0).events <= events + 2 * KEPT);
+  CHECK(fixture_stats(f.pool).committed_bytes <= 2 * MIB);
+  CHECK_EQ(fixture_stats(f.pool).limbo_count, 0);
+  CHECK_CALL(fixture_close(&f));
+}
+
+/* Another stream comes, and entries go, while a free records its event. */
+typedef struct comer {
+  fixture *f;
+  void *stream;
+  int came;
+} comer;
+
+static void come(void *data, int op, u64 opportunity) {
+  comer *c = data;
+
+  (void)op;
+  if (opportunity != 1) return;
+  c->came = take(c->f, c->stream) != 0;
+}
+
+TEST(an_entry_that_a_free_uses_stays) {
+  void *streams[MANY / 2], *last;
+  vmm_fault_rule rule;
+  comer c = {NULL, NULL, 0};
+  u64 block;
+  fixture f;
+  int i;
+
+  CHECK_CALL(open(&f));
+  for (i = 0; i < MANY / 2; i++) {
+    OK(vmm_raw_stream_create(f.sim, &streams[i], 1));
+    CHECK_CALL(block = take(&f, streams[i]));
+    if (i + 1 < MANY / 2) CHECK_OK(vmm_pool_free_async(f.pool, block, streams[i], NULL));
+    if (i % 8 == 7) vmm_driver_wait(f.driver, 10 * MS);
+  }
+  OK(vmm_raw_stream_create(f.sim, &last, 1));
+  vmm_driver_wait(f.driver, 10 * MS);
+  c.f = &f;
+  c.stream = last;
+  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
+  rule.op = VMM_OP_event_record;
+  rule.hook = come;
+  rule.hook_data = &c;
+  CHECK_OK(vmm_fault_add(f.fault, &rule, NULL, NULL));
+  CHECK_OK(vmm_pool_free_async(f.pool, block, streams[MANY / 2 - 1],
+                               NULL)); /* of an event that is gone the simulator tells */
+  CHECK_EQ(c.came, 1);
+  CHECK_EQ(fixture_stats(f.pool).limbo_count, 0);
+  CHECK_CALL(fixture_clear(&f));
+  CHECK_OK(vmm_pool_check(f.pool, NULL));
+  /* Once it is done with, it can go too: 40 others come, and none is kept for ever. */
+  for (i = 0; i < KEPT; i++) {
+    CHECK_CALL(block = take(&f, streams[i]));
+    CHECK_OK(vmm_pool_free_async(f.pool, block, streams[i], NULL));
+    vmm_driver_wait(f.driver, 10 * MS);
+  }
+  CHECK(fixture_stats(f.pool).stream_count <= KEPT);
+  for (i = 0; i < MANY / 2; i++) OK(vmm_raw_stream_destroy(f.sim, streams[i]));
+  OK(vmm_raw_stream_destroy(f.sim, last));
+  CHECK_EQ(fixture_stats(f.pool).block_count, 1); /* the comer's */
+  CHECK_OK(vmm_pool_destroy(f.pool, VMM_DESTROY_FORCED, NULL));
+  f.pools[0] = NULL;
+  CHECK_CALL(fixture_close(&f));
+}
+
+RUN_TESTS()
