@@ -45,14 +45,16 @@ class Device(reaper.Owner):
     """A GPU by CUDA's number, on the CUDA driver of this machine or on the driver given.
 
     Options: context (a CUcontext), sync_policy ("auto", "device", "streams", "on_demand"), retry_attempts, retry_first,
-    retry_max and deadline in seconds (or retry_first_ns, ...), limit, idle_limit, detect_captures.
+    retry_max and deadline in seconds (or retry_first_ns, ...), limit, idle_limit, detect_captures,
+    fallback ("never", "allowed", "always": plain allocations where there is no virtual memory management, or anyway).
     """
 
     def __init__(
         self, ordinal: int = 0, *, driver: Driver | None = None, pressure: Pressure | None = None, **options: Any
     ) -> None:
         reaper.reap()
-        filled = fill("Device()", "vmm_device_options", options, {"sync_policy": "VMM_SYNC_"})
+        prefixes = {"sync_policy": "VMM_SYNC_", "fallback": "VMM_FALLBACK_"}
+        filled = fill("Device()", "vmm_device_options", options, prefixes)
         self.driver = cuda() if driver is None else driver
         filled.driver = self.driver.pointer
         pointer, error = ffi.new("vmm_device **"), new()

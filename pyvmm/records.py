@@ -38,6 +38,7 @@ class DeviceInfo:
     wsl: int
     lost: int
     context_fence: int
+    fallback: int
     granularity: int
     minimum_granularity: int
     total_bytes: int

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import pyvmm
-from pyvmm import Block, Device
+from pyvmm import Block, Device, Driver
 
 
 def fill(block: Block, seed: int) -> None:
@@ -53,6 +53,30 @@ def test_the_pools_thread_keeps_head_room(device: Device) -> None:
         while pool.stats.idle_bytes < 4 * granule and time.monotonic() < until:
             time.sleep(0.001)
         assert pool.stats.idle_bytes >= 4 * granule
+
+
+def test_plain_allocations_where_there_is_no_virtual_memory() -> None:
+    driver = pyvmm.sim(no_vmm=True)
+    with pytest.raises(pyvmm.UnsupportedError):
+        Device(driver=driver)
+    with Device(driver=driver, fallback="allowed") as device, device.pool() as pool:
+        assert device.info.fallback == 1
+        with pool.alloc("3MiB") as block, pool.alloc("5MiB") as other:
+            fill(block, 1)
+            fill(other, 2)
+            assert holds(block, 1)
+            assert holds(other, 2)
+            assert pool.stats.growth_count >= 2
+            pool.check()
+        pool.trim()
+        assert device.stats.handle_bytes == 0
+
+
+def test_a_device_can_be_told_to_do_without(driver: Driver) -> None:
+    with Device(driver=driver, fallback="always") as device, device.pool() as pool, pool.alloc("3MiB") as block:
+        assert device.info.fallback == 1
+        fill(block, 1)
+        assert holds(block, 1)
 
 
 def test_would_fit(device: Device) -> None:

@@ -127,6 +127,16 @@ typedef enum vmm_sync_policy {
  * 0 for none (the ladder goes on either way), or a negative number: the request then fails with VMM_ERROR_CALLBACK. */
 typedef long long (*vmm_pressure_callback)(void *data, vmm_device *device, unsigned long long size);
 
+/* What to do where the device has no virtual memory management (vGPU, Tegra, some containers). */
+typedef enum vmm_fallback {
+  VMM_FALLBACK_NEVER = 0,   /* opening it is answered UNSUPPORTED */
+  VMM_FALLBACK_ALLOWED = 1, /* pools take plain allocations (cuMemAlloc) there; vmm_device_info.fallback says so. Each
+                               growth is an allocation of its own, of whole 2 MiB: a pool does not grow in place, no block
+                               spans two, and one goes back when nothing in it is live. No peers; giving back makes
+                               the driver wait for the device */
+  VMM_FALLBACK_ALWAYS = 2   /* the same, also where the device has it */
+} vmm_fallback;
+
 typedef struct vmm_device_options {
   size_t struct_size;
   vmm_driver *driver;                /* NULL: the CUDA driver of this machine */
@@ -146,7 +156,7 @@ typedef struct vmm_device_options {
    * pool is destroyed by force. The context is left alone as far as that can be asked: while a blocking stream is captured, or
    * one that is registered or that a pool with lazy events has met. */
   int detect_captures;
-  int reserved; /* zero */
+  int fallback; /* vmm_fallback */
 } vmm_device_options;
 
 /* Zeroes *options and sets its struct_size. VMM_ERROR_VERSION if `size` is smaller than the first version of the struct
@@ -235,6 +245,8 @@ typedef struct vmm_device_info {
   int wsl;                        /* 1: WSL2/WDDM was recognised */
   int lost;                       /* 1: the context is dead */
   int context_fence;              /* 1: cuCtxRecordEvent is there; 0: cuCtxSynchronize stands in, unbounded */
+  int fallback;                   /* 1: pools take plain allocations, see vmm_fallback */
+  int reserved;                   /* zero */
   unsigned long long granularity; /* what mappings are rounded to: the recommended granularity */
   unsigned long long minimum_granularity;
   unsigned long long total_bytes; /* device memory */

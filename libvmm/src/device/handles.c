@@ -58,13 +58,25 @@ static void count_out(vmm_device *device, vmm__u64 bytes) {
   device->counters.handle_count--;
 }
 
-static vmm_status create(vmm__work *work, vmm__handle *record, vmm__u64 size) {
+static vmm_status create_raw(vmm__work *work, vmm__handle *record, vmm__u64 size) {
   vmm_device *device = work->device;
   vmm_raw_prop prop = {1, 0, 1, 0, 0, 0};
-  vmm__handle *twin;
 
   prop.location_id = device->raw;
-  CU_CHECK(work, 0, size, mem_create, (device, &record->raw, (size_t)size, &prop, 0));
+  if (device->info.fallback != 0) CU_CHECK(work, 0, size, mem_alloc, (device, &record->raw, (size_t)size));
+  else CU_CHECK(work, 0, size, mem_create, (device, &record->raw, (size_t)size, &prop, 0));
+undo:
+  return work->status;
+}
+
+static vmm_status create(vmm__work *work, vmm__handle *record, vmm__u64 size) {
+  vmm_device *device = work->device;
+  vmm__handle *twin;
+
+  if (create_raw(work, record, size) != VMM_OK) {
+    record->raw = 0;
+    return work->status;
+  }
   record->size = size;
   record->first_code = 0;
   record->fresh = true;
@@ -80,10 +92,6 @@ static vmm_status create(vmm__work *work, vmm__handle *record, vmm__u64 size) {
   vmm__lock_release(&device->lock);
   if (twin != NULL) vmm__handle_record_free(device, twin);
   return VMM_OK;
-
-undo:
-  record->raw = 0;
-  return work->status;
 }
 
 vmm_status vmm__handle_take(vmm__work *work, vmm__handle *record, vmm__u64 size) {
@@ -117,14 +125,16 @@ vmm_status vmm__handle_take(vmm__work *work, vmm__handle *record, vmm__u64 size)
  * releasing a released handle answers that and does nothing else. A first answer of INVALID_VALUE proves nothing. */
 static bool release(vmm__work *work, vmm__handle *handle, bool last_chance) {
   vmm_device *device = work->device;
+  bool plain = device->info.fallback != 0;
+  int op = plain ? VMM_OP_mem_free : VMM_OP_mem_release;
 
   for (;;) {
-    int code = vmm__cu_mem_release(device, handle->raw);
+    int code = plain ? vmm__cu_mem_free(device, handle->raw) : vmm__cu_mem_release(device, handle->raw);
     bool done_before = handle->first_code != 0 && (last_chance || handle->first_code != VMM_CODE_INVALID_VALUE);
 
     if (code == VMM_CODE_SUCCESS || (code == VMM_CODE_INVALID_VALUE && done_before)) break;
     if (handle->first_code == 0) handle->first_code = code;
-    if (code == VMM_CODE_NOT_READY && vmm__work_again(work, VMM_OP_mem_release, code, 0, handle->size)) continue;
+    if (code == VMM_CODE_NOT_READY && vmm__work_again(work, op, code, 0, handle->size)) continue;
     work->attempt = 0;
     (void)vmm__work_undone(work, code);
     return false;

@@ -13,7 +13,8 @@ enum {
   STREAM_NON_BLOCKING = 1,
   EVENT_NO_TIMING = 2,
   OLDEST_DRIVER = 12000,
-  DEFAULT_ATTEMPTS = 10
+  DEFAULT_ATTEMPTS = 10,
+  PLAIN_GRANULARITY = 2 << 20
 };
 
 static vmm__lock registry_lock = {.rank = VMM__RANK_REGISTRY};
@@ -24,9 +25,8 @@ vmm_status vmm_device_options_init(vmm_device_options *options, size_t size) {
 }
 
 static vmm_status check_options(const vmm_device_options *options, vmm_error *error) {
-  if (options->reserved != 0)
-    return vmm__fail(error, VMM_ERROR_VERSION,
-                     "vmm_device_options sets a field this version of the library does not know");
+  if (options->fallback < VMM_FALLBACK_NEVER || options->fallback > VMM_FALLBACK_ALWAYS)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_options.fallback is unknown");
   if (options->detect_captures != 0 && options->detect_captures != 1)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_options.detect_captures is neither 0 nor 1");
   if (!vmm__memory_valid(options->host_memory))
@@ -52,6 +52,7 @@ static const char *difference(const vmm_device_options *a, const vmm_device_opti
   SAME(pressure);
   SAME(pressure_data);
   SAME(host_memory);
+  SAME(fallback);
   SAME(detect_captures);
 #undef SAME
   return NULL;
@@ -81,6 +82,16 @@ undo:
   return no_driver(work);
 }
 
+/* Without virtual memory management: what plain allocations are made of, on all drivers there are. */
+static vmm_status ask_plain(vmm__work *work) {
+  vmm_device *device = work->device;
+
+  if (!vmm__driver_has(device->driver, VMM_OP_mem_alloc) || !vmm__driver_has(device->driver, VMM_OP_mem_free))
+    return vmm__work_fail(work, VMM_ERROR_UNSUPPORTED, "the driver lacks plain allocations too");
+  device->info.minimum_granularity = device->info.granularity = PLAIN_GRANULARITY;
+  return VMM_OK;
+}
+
 static vmm_status ask_device(vmm__work *work) {
   vmm_device *device = work->device;
   vmm_raw_prop prop = {1, 0, 1, 0, 0, 0};
@@ -91,17 +102,19 @@ static vmm_status ask_device(vmm__work *work) {
   /* INVALID_VALUE is how a driver answers that does not know the attribute. */
   if (code != VMM_CODE_SUCCESS && code != VMM_CODE_INVALID_VALUE)
     return vmm__work_call_failed(work, VMM_OP_device_attribute, code, 0, 0);
-  if (supported == 0)
+  device->info.fallback = device->options.fallback == VMM_FALLBACK_ALWAYS || supported == 0 ? 1 : 0;
+  if (device->info.fallback != 0 && device->options.fallback == VMM_FALLBACK_NEVER)
     return vmm__work_fail(work, VMM_ERROR_UNSUPPORTED,
                           "the device says it has no virtual memory management (as a vGPU or a container may)");
   CU_CHECK(work, 0, 0, device_name, (device, device->info.name, (int)sizeof device->info.name, device->raw));
   CU_CHECK(work, 0, 0, device_total_mem, (device, &total, device->raw));
+  device->info.total_bytes = total;
+  if (device->info.fallback != 0) return ask_plain(work);
   prop.location_id = device->raw;
   CU_CHECK(work, 0, 0, mem_granularity, (device, &minimum, &prop, 0));
   CU_CHECK(work, 0, 0, mem_granularity, (device, &recommended, &prop, 1));
   if (minimum == 0 || recommended == 0 || recommended % minimum != 0)
     return vmm__work_fail(work, VMM_ERROR_UNSUPPORTED, "the driver reports a granularity that makes no sense");
-  device->info.total_bytes = total;
   device->info.minimum_granularity = minimum;
   device->info.granularity = recommended;
 undo:

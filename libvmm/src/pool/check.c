@@ -1,6 +1,7 @@
 /* The oracle: every invariant of index, mapping table and counters, against each other. */
 #include "base/status.h"
 #include "pool/pool.h"
+#include "region/plain.h"
 
 typedef struct sums {
   vmm__u64 live, detached, quarantined, blocks, pending;
@@ -9,13 +10,15 @@ typedef struct sums {
 static const char *check_entry(vmm_pool *pool, const vmm__mapping *mapping, sums *sum) {
   const vmm__region *region = &pool->region;
   const vmm__handle *handle = mapping->handle;
+  const vmm__u64 guard = region->plain ? VMM__PLAIN_GUARD : 0;
   vmm__u64 blocks = vmm__space_bytes_in(&pool->space, mapping->address, mapping->size);
 
   if (mapping->address < region->base || mapping->address - region->base > region->size - mapping->size)
     return "a mapping lies outside the reservation";
   if ((mapping->address - region->base) % region->granularity != 0 || mapping->size % region->granularity != 0)
     return "a mapping is not aligned to the granularity";
-  if (handle == NULL || handle->raw == 0 || handle->size != mapping->size) return "a mapping has no handle of its size";
+  if (handle == NULL || handle->raw == 0 || handle->size != mapping->size + guard)
+    return "a mapping has no handle of its size";
   switch (mapping->state) {
     case VMM_MAPPING_LIVE:
       sum->live += mapping->size;

@@ -163,7 +163,7 @@ static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options
                                .mapping_max = pool->mapping_max,
                                .ahead_max = vmm__max(options->growth_ahead, pool->mapping_min),
                                .small = vmm__growth_small(device->info.total_bytes),
-                               .granularity = pool->region.granularity};
+                               .granularity = pool->region.plain ? device->info.granularity : pool->region.granularity};
   vmm__space_destroy(&pool->space);
   vmm__space_init(&pool->space, &device->memory, pool->region.base);
   pool->client.base = pool->region.base;

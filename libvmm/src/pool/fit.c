@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "pool/plan.h"
+#include "region/plain.h"
 
 enum { OPERATIONS_PER_REQUEST = 3 }; /* placed, room added for it, and that taken out again */
 
@@ -11,6 +12,7 @@ typedef struct fit {
   const unsigned long long *sizes;
   size_t count, placed;
   vmm__u64 *addresses; /* of those placed; the lowest bit says that the block is of the stream's own arena */
+  vmm__u64 apart;      /* bytes of plain allocations that would be made */
   vmm__u64 start, end; /* of the memory that is only thought of: behind the highest mapping */
 } fit;
 
@@ -30,7 +32,8 @@ static vmm__u64 place(fit *f, vmm__u64 size) {
   return vmm__space_alloc(&pool->space, VMM__ARENA_IDLE, size, VMM__BLOCK_UNIT, size, 0);
 }
 
-/* As much more as the request needs with what is free before it. False: the reservation ends. */
+/* As much more as the request needs with what is free before it. False: the reservation ends. A plain allocation is for
+ * this request alone: what others could have of it is not reckoned. */
 static bool extend(fit *f, vmm__u64 size) {
   vmm__region *region = &f->pool->region;
   vmm__u64 tail = vmm__space_free_before(&f->pool->space, f->end, VMM__ARENA_IDLE, VMM__ARENA_IDLE), more, end;
@@ -68,12 +71,18 @@ static bool try_all(fit *f, vmm__u64 *grow) {
   for (f->placed = 0; f->placed < f->count && all; f->placed++) {
     vmm__u64 size = rounded(f->sizes[f->placed]), address = place(f, size);
 
+    if (address == 0 && pool->region.plain) {
+      all = vmm__plain_round(pool->device, size, &size);
+      f->apart = vmm__saturating_add(f->apart, size);
+      f->addresses[f->placed] = 0;
+      continue;
+    }
     if (address == 0 && extend(f, size)) address = place(f, size);
     all = address != 0;
     if (!all) break;
     f->addresses[f->placed] = address;
   }
-  *grow = vmm__saturating_sub(f->end - f->start, f->end != f->start ? movable(f) : 0);
+  *grow = f->apart + vmm__saturating_sub(f->end - f->start, f->end != f->start ? movable(f) : 0);
   return all;
 }
 
@@ -85,7 +94,7 @@ static void take_out(fit *f) {
     vmm__u64 address = f->addresses[f->placed];
     unsigned arena = (address & 1) != 0 ? pool->home.open : VMM__ARENA_IDLE;
 
-    (void)vmm__space_free(&pool->space, vmm__round_down(address, VMM__BLOCK_UNIT), arena, NULL);
+    if (address != 0) (void)vmm__space_free(&pool->space, vmm__round_down(address, VMM__BLOCK_UNIT), arena, NULL);
   }
   if (f->end != f->start) (void)vmm__space_take(&pool->space, f->start, f->end - f->start, NULL);
 }

@@ -135,6 +135,7 @@ static vmm_status attempt(vmm_pool *pool, vmm__work *work, vmm__plan *plan, cons
     return work->status;
   *moved = vmm__parts_take_down(pool, work, &plan->parts);
   if (*moved && vmm__region_commit(&pool->region, work, &commit) == VMM_OK) {
+    plan->address = commit.address; /* the driver may have chosen it */
     *placed = publish(pool, plan, &commit, request);
     taken = vmm__device_now(pool->device) - start;
     vmm__device_event(pool->device, VMM_EVENT_GROWTH, -1, 0, 0, plan->address, plan->size, taken);
@@ -185,7 +186,7 @@ static vmm_status grow_once(vmm_pool *pool, vmm__work *work, const vmm__pool_req
   bool move = request != NULL, moved = false;
   vmm__plan plan;
 
-  if (move) vmm__pool_prove_idle(pool, work);
+  if (move && !pool->region.plain) vmm__pool_prove_idle(pool, work);
   if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
   for (; !moved; move = false) {
     if (!prepare(pool, work, request, ahead, move, &plan, placed)) return work->status;

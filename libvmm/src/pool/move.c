@@ -5,6 +5,7 @@
 #include "pool/pending.h"
 #include "pool/plan.h"
 #include "pool/ready.h"
+#include "region/plain.h"
 
 static bool has_idle(vmm_pool *pool) {
   vmm__idle_walk walk = {{0, 0, 0, 0}, 0, 0};
@@ -39,12 +40,13 @@ void vmm__pool_prove_idle(vmm_pool *pool, vmm__work *work) {
 }
 
 void vmm__parts_detach(vmm_pool *pool, vmm__parts *parts) {
+  const vmm__u64 guard = pool->region.plain ? VMM__PLAIN_GUARD : 0;
   size_t i;
 
   for (i = 0; i < parts->count; i++) {
     const vmm__part *part = &parts->part[i];
 
-    if (part->kind == VMM__PART_READY) parts->part[i].handle = vmm__ready_pop(pool, part->size);
+    if (part->kind == VMM__PART_READY) parts->part[i].handle = vmm__ready_pop(pool, part->size + guard);
     if (part->kind != VMM__PART_MAPPING) continue;
     (void)vmm__space_take(&pool->space, part->from, part->size, NULL);
     vmm__mappings_find(&pool->region.mappings, part->from)->state = VMM__MAPPING_LEAVING;

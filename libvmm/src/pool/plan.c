@@ -1,6 +1,11 @@
 /* The plan of a growth: the lowest gap of the reservation that serves, with the free tail before it. */
 #include "pool/plan.h"
 
+#include <string.h>
+
+#include "pool/ready.h"
+#include "region/plain.h"
+
 /* What a gap that starts at `gap` needs for the request: place of the first mapping, bytes, and the tail relied on. False
  * on overflow. */
 static bool fit_gap(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 gap, vmm__plan *plan) {
@@ -90,11 +95,46 @@ static vmm__growth_answer plan_ahead(vmm_pool *pool, vmm__u64 ahead, vmm__plan *
   return plan->address == 0 ? VMM__GROWTH_ROOM : VMM__GROWTH_OK;
 }
 
+/* Without a reservation: an allocation of its own that holds all of it, or one that was put aside. */
+static vmm__growth_answer plan_plain(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 ahead,
+                                     vmm__plan *plan) {
+  vmm__u64 committed = pool->region.live_bytes + pool->region.quarantined_bytes, ready = 0;
+  vmm__growth growth = pool->growth;
+  vmm__growth_answer answer;
+
+  memset(plan, 0, sizeof *plan);
+  if (request != NULL && !vmm__add(request->size, request->alignment - VMM__BLOCK_UNIT, &ahead))
+    return VMM__GROWTH_OVERFLOW;
+  if (!vmm__plain_round(pool->device, vmm__max(ahead, 1), &plan->least)) return VMM__GROWTH_OVERFLOW;
+  plan->need = plan->size = plan->least;
+  (void)vmm__ready_sizes(pool, ahead + VMM__PLAIN_GUARD, &ready, 1);
+  if (ready != 0) {
+    plan->size = plan->least = ready - VMM__PLAIN_GUARD;
+    plan->parts = (vmm__parts){1, plan->size, {{VMM__PART_READY, plan->size, 0, NULL}}};
+  } else if (request != NULL) {
+    growth.committed = committed;
+    growth.live = pool->space.block_bytes + request->size;
+    growth.request = plan->need + VMM__PLAIN_GUARD;
+    growth.limit_left = growth.room = UINT64_MAX;
+    answer = vmm__growth_size(&growth, &plan->size);
+    if (answer != VMM__GROWTH_OK) return answer;
+    plan->size -= VMM__PLAIN_GUARD;
+  }
+  plan->piece = plan->size;
+  if (pool->limit == 0 || plan->size <= vmm__saturating_sub(pool->limit, committed)) return VMM__GROWTH_OK;
+  plan->size = plan->piece = plan->least; /* no head-room, then */
+  return plan->least <= vmm__saturating_sub(pool->limit, committed) ? VMM__GROWTH_OK : VMM__GROWTH_LIMIT;
+}
+
 vmm_status vmm__plan_make(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 ahead, bool move,
                           vmm__plan *plan) {
   vmm__u64 gap = pool->region.base, room = 0;
   vmm__growth_answer answer = VMM__GROWTH_ROOM;
 
+  if (pool->region.plain) {
+    answer = plan_plain(pool, request, ahead, plan);
+    return answer == VMM__GROWTH_OK ? VMM_OK : refuse(work, answer, plan->need);
+  }
   if (request == NULL) {
     answer = plan_ahead(pool, ahead, plan);
     return answer == VMM__GROWTH_OK ? VMM_OK : refuse(work, answer, ahead);

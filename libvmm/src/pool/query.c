@@ -37,6 +37,20 @@ vmm_status vmm_pool_find(vmm_pool *pool, unsigned long long address, vmm_block_i
   return status == VMM_OK ? find(pool, address, block, "vmm_pool_find", error) : status;
 }
 
+/* Plain allocations lie anywhere: no range tells whose an address is. */
+static vmm_status find_in_all(vmm_device *device, vmm__u64 address, vmm_pool **pool, vmm_block_info *block,
+                              vmm_error *error) {
+  vmm__u64 round = vmm__device_round(device);
+  vmm__client *client;
+
+  while ((client = vmm__device_next_client(device, round)) != NULL) {
+    if (find(client->owner, address, block, "vmm_device_find", NULL) == VMM_OK) *pool = client->owner;
+    vmm__device_unpin_client(device, client);
+    if (*pool != NULL) return VMM_OK;
+  }
+  return unknown(address, "vmm_device_find", error);
+}
+
 vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_pool **pool, vmm_block_info *block,
                            vmm_error *error) {
   vmm__client *client;
@@ -46,6 +60,7 @@ vmm_status vmm_device_find(vmm_device *device, unsigned long long address, vmm_p
   if (vmm__forked()) return vmm__fail_forked(error, "vmm_device_find");
   if (device == NULL || pool == NULL)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_device_find: device or pool is NULL");
+  if (device->info.fallback != 0) return find_in_all(device, address, pool, block, error);
   client = vmm__device_pin_client(device, address);
   if (client == NULL) return unknown(address, "vmm_device_find", error);
   status = find(client->owner, address, block, "vmm_device_find", error);
@@ -196,8 +211,8 @@ vmm_status vmm_pool_get_stats(vmm_pool *pool, vmm_pool_stats *stats, vmm_error *
   memset(&copy, 0, sizeof copy);
   vmm__lock_acquire(&pool->lock);
   copy_counters(&copy, &pool->counters);
-  copy.address = pool->region.base;
-  copy.reserved_bytes = pool->region.size;
+  copy.address = pool->region.plain ? 0 : pool->region.base;
+  copy.reserved_bytes = pool->region.plain ? 0 : pool->region.size;
   copy.committed_bytes = pool->region.live_bytes;
   copy.block_count = pool->space.block_count;
   copy.block_bytes = pool->space.block_bytes;

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "device/handles.h"
 #include "pool/plan.h"
+#include "region/plain.h"
 
 enum { SHORTEST_SLEEP_NS = 1000000, LONGEST_SLEEP_NS = 16000000 };
 
@@ -62,7 +63,7 @@ vmm__u64 vmm__ready_give(vmm_pool *pool, vmm__work *work, vmm__u64 want) {
 /* The chain's handles one by one, without a lock. All or none. */
 static vmm_status make(vmm_pool *pool, vmm__work *work, vmm__u64 size, vmm__handle **chain) {
   while (size != 0) {
-    vmm__u64 piece = vmm__min(size, pool->mapping_max);
+    vmm__u64 piece = pool->region.plain ? size : vmm__min(size, pool->mapping_max);
     vmm__handle *handle = vmm__handle_record(pool->device);
 
     if (handle == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
@@ -94,11 +95,18 @@ static vmm_status check_room(vmm_pool *pool, vmm__work *work, vmm__u64 size) {
   return VMM_OK;
 }
 
+static bool round_size(const vmm_pool *pool, vmm__u64 *size) {
+  if (!pool->region.plain) return vmm__round_up(*size, pool->region.granularity, size);
+  if (!vmm__plain_round(pool->device, *size, size)) return false;
+  *size += VMM__PLAIN_GUARD; /* of the allocation, no more than that was rounded to */
+  return true;
+}
+
 static vmm_status put_aside(vmm_pool *pool, vmm__work *work, vmm__u64 size) {
   vmm__handle *chain = NULL, *next;
   bool good;
 
-  if (!vmm__round_up(size, pool->region.granularity, &size))
+  if (!round_size(pool, &size))
     return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "the size is too large to round up");
   if (check_room(pool, work, size) != VMM_OK || vmm__work_enter(work) != VMM_OK) return work->status;
   (void)make(pool, work, size, &chain);

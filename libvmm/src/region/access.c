@@ -121,6 +121,9 @@ static vmm_status check_peer(vmm__region *region, vmm__work *work, int raw_devic
   size_t granularity = 0;
   int can = 0;
 
+  if (region->plain)
+    return vmm__work_fail(work, VMM_ERROR_UNSUPPORTED,
+                          "the device has no virtual memory management, so peers cannot be granted access");
   prop.location_id = raw_device;
   CU_CHECK(work, 0, 0, device_can_access_peer, (region->device, &can, raw_device, region->device->raw));
   if (can == 0) return vmm__work_fail(work, VMM_ERROR_UNSUPPORTED, "the peer cannot reach the device's memory");

@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "device/streams.h"
-#include "region/region.h"
+#include "region/plain.h"
 #include "region/undo.h"
 
 /* ---- prepare ---- */
@@ -129,6 +129,8 @@ undo:
 static vmm_status run(vmm__region *region, vmm__work *work, vmm__commit *commit) {
   size_t i;
 
+  if (region->plain)
+    return vmm__plain_commit(region, work, commit) == VMM_OK ? check_alive(region, work) : work->status;
   for (i = 0; i < commit->count; i++) {
     vmm__piece *piece = &commit->pieces[i];
 

@@ -44,6 +44,7 @@ static int unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u6
   vmm_device *device = region->device;
   bool second = false;
 
+  if (region->plain) return VMM_CODE_SUCCESS; /* there is nothing but the handle */
   for (;;) {
     int code = vmm__cu_mem_unmap(device, address, (size_t)size);
     vmm__presence presence = VMM__PRESENCE_MAPPED;

@@ -22,6 +22,7 @@ typedef struct vmm__region {
   vmm_device *device;
   vmm__lock *lock; /* the owner's, of rank POOL */
   vmm__u64 base, size, granularity;
+  bool plain;        /* no reservation: see plain.h */
   int free_code;     /* what the first failed address-free answered; 0: none failed */
   int verify;        /* vmm_verify */
   bool data_pending; /* work of verify=data may still be queued on quarantined mappings */

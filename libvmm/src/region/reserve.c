@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "index/growth.h"
-#include "region/region.h"
+#include "region/plain.h"
 
 enum { RECOMMENDED = 1 };
 
@@ -77,6 +77,14 @@ static vmm_status reserve_by_ladder(vmm__region *region, vmm__work *work, const 
   }
 }
 
+static bool device_is_plain(const vmm__work *work) { return work->device->info.fallback != 0; }
+
+static vmm_status open_plain(vmm__region *region, vmm__work *work, const vmm__region_request *request) {
+  if (vmm__plain_open(region, work, request) != VMM_OK) return work->status;
+  if (request->verify == VMM_VERIFY_DATA && vmm__region_prepare_verify(region, work) != VMM_OK) return work->status;
+  return make_access(region, work, request);
+}
+
 vmm_status vmm__region_open(vmm__region *region, vmm__work *work, vmm__lock *lock, const vmm__region_request *request) {
   vmm__u64 size;
 
@@ -85,6 +93,7 @@ vmm_status vmm__region_open(vmm__region *region, vmm__work *work, vmm__lock *loc
   region->lock = lock;
   region->verify = request->verify;
   vmm__mappings_init(&region->mappings);
+  if (device_is_plain(work)) return open_plain(region, work, request);
   if (check_peers(region, work, request) != VMM_OK || find_granularity(region, work, request) != VMM_OK)
     return work->status;
   if (request->verify == VMM_VERIFY_DATA && vmm__region_prepare_verify(region, work) != VMM_OK) return work->status;
@@ -121,8 +130,8 @@ static bool give_range_back(vmm__region *region, vmm__work *work) {
 }
 
 vmm_status vmm__region_close(vmm__region *region, vmm__work *work) {
-  if (!give_range_back(region, work)) return work->status;
-  (void)atomic_fetch_sub(&region->device->reserved_bytes, region->size);
+  if (!region->plain && !give_range_back(region, work)) return work->status;
+  if (!region->plain) (void)atomic_fetch_sub(&region->device->reserved_bytes, region->size);
   vmm__mappings_destroy(&region->mappings, &region->device->memory);
   vmm__memory_release(&region->device->memory, region->access, region->access_capacity, sizeof *region->access);
   region->access = NULL;

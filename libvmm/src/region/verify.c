@@ -25,9 +25,14 @@ undo:
 /* A value that neither fresh nor stale memory is likely to hold, another for each place and time. */
 static unsigned word_for(vmm__u64 address, vmm__u64 generation) { return vmm_pattern_word(address, generation) | 1u; }
 
+/* Bytes from one word looked at to the next. */
+static vmm__u64 step(const vmm__region *region) {
+  return region->plain ? region->device->info.granularity : region->granularity;
+}
+
 static vmm_status verify_granules(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 count) {
   vmm_device *device = region->device;
-  vmm__u64 granule = region->granularity;
+  vmm__u64 granule = step(region);
   unsigned *words = device->staging;
   unsigned value = word_for(address, region->generation);
   vmm__u64 i;
@@ -69,14 +74,14 @@ bool vmm__region_data_done(vmm__region *region, const vmm__work *work) {
 
 vmm_status vmm__region_verify_data(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
   vmm__u64 batch = VMM__STAGING_BYTES / sizeof(unsigned);
-  vmm__u64 left = size / region->granularity;
+  vmm__u64 left = (size - 1) / step(region) + 1;
 
   region->data_pending = true;
   while (left != 0) {
     vmm__u64 count = vmm__min(left, batch);
 
     if (verify_granules(region, work, address, count) != VMM_OK) return work->status;
-    address += count * region->granularity;
+    address += count * step(region);
     left -= count;
   }
   region->data_pending = false;

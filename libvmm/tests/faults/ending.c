@@ -181,6 +181,8 @@ static void compare(run *r, const state *then, const state *now, const vmm_recor
   }
   leftover(r, "handles", now->ledger.handles, then->ledger.handles, handles);
   leftover(r, "references", now->ledger.references, then->ledger.references, handles);
+  leftover(r, "plain allocations", now->ledger.plain_allocations, then->ledger.plain_allocations,
+           now->orphans[VMM_OP_mem_alloc] + (is_lost(r) ? refused(calls, count, VMM_OP_mem_free) : 0));
   leftover(r, "mappings", now->ledger.mappings, then->ledger.mappings, mappings);
   leftover(r, "reservations", now->ledger.reservations, then->ledger.reservations, ranges);
   leftover(r, "events", now->ledger.events, then->ledger.events,

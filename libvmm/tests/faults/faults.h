@@ -70,7 +70,7 @@ typedef struct scenario {
   void (*prepare)(world *w);
   vmm_status (*call)(world *w, vmm_error *error);
   int policy, verify, scrub, driver_version;
-  bool peer, capture, given_context, home, idle, full, exact, gpu; /* the last: also over the CUDA driver */
+  bool peer, capture, given_context, home, idle, full, exact, plain, gpu; /* the last: also over the CUDA driver */
   u64 initial, limit;                                              /* granules a pool is made with, and may have */
   bool eager, wait, streams; /* events, prefer_wait; two streams besides the home stream */
   u64 events;                /* made on the way, and kept whatever the call answers */

@@ -69,7 +69,9 @@ bool deceived(const run *r) {
     if (f->op == VMM_OP_mem_get_access && f->times == VMM_FAULT_FOR_EVER &&
         (other->op == VMM_OP_mem_map || other->op == VMM_OP_mem_unmap))
       return true;
-    if (other->op == f->op && (f->op == VMM_OP_mem_release || f->op == VMM_OP_mem_address_free)) return true;
+    if (other->op == f->op &&
+        (f->op == VMM_OP_mem_release || f->op == VMM_OP_mem_address_free || f->op == VMM_OP_mem_free))
+      return true;
   }
   return false;
 }
@@ -87,6 +89,12 @@ void check_ledger(run *r) {
   if (device->created_bytes - device->released_bytes != device->handle_bytes + device->quarantined_bytes ||
       device->created_count - device->released_count != device->handle_count + device->quarantined_count)
     broken(r, "handles created and released are not those held and quarantined");
+  if (r->s->plain) {
+    within(r, "plain allocations", ledger->plain_allocations - r->after.orphans[VMM_OP_mem_alloc],
+           device->handle_count + (faulted_as(r, VMM_OP_mem_free, VMM_FAULT_AFTER) ? 0 : device->quarantined_count),
+           device->handle_count + device->quarantined_count);
+    return;
+  }
   within(r, "handles", handles, device->handle_count + (doubtful ? 0 : device->quarantined_count),
          device->handle_count + device->quarantined_count);
   if (!r->after.has_pool) return;
@@ -108,6 +116,7 @@ void check_peers(world *w, run *r, bool undone) {
   size_t count = 0, i;
 
   stats.struct_size = sizeof stats;
+  if (r->s->plain) return; /* no peer can be had */
   if (w->pool == NULL || vmm_pool_get_stats(w->pool, &stats, NULL) != VMM_OK) return;
   (void)vmm_pool_get_mappings(w->pool, mappings, 64, &count, NULL);
   for (i = 0; i < count && i < 64; i++) {

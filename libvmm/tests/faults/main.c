@@ -9,7 +9,7 @@
 
 #include "faults.h"
 
-enum { MAX_SCENARIOS = 64, MAX_JOBS = 16, LEAST_RUNS = 20000, LEAST_SAMPLED = 1000 };
+enum { MAX_SCENARIOS = 128, MAX_JOBS = 16, LEAST_RUNS = 20000, LEAST_SAMPLED = 1000 };
 
 settings global = {.jobs = 2};
 

@@ -237,6 +237,26 @@ static vmm_status call_forget(world *w, vmm_error *error) {
   return vmm_device_forget_stream(w->device, w->stream, error);
 }
 
+/* ---- without virtual memory management: allocations are of whole 2 MiB ---- */
+
+static vmm_status call_alloc_plain(world *w, vmm_error *error) { return alloc(w, 3 << 20, 0, error); }
+
+static void prepare_ready_plain(world *w) {
+  if (vmm_pool_grow_async(w->pool, 3 << 20, NULL) != VMM_OK) w->failed = true;
+}
+
+static void prepare_trim_plain(world *w) {
+  size_t first = w->block_count, i;
+
+  for (i = 0; i < 2; i++) (void)world_block(w, 3 << 20);
+  while (!w->failed && w->block_count > first) world_drop(w, first, false);
+}
+
+static void prepare_destroy_plain(world *w) {
+  prepare_trim_plain(w);
+  while (!w->failed && w->block_count != 0) world_drop(w, 0, false);
+}
+
 const scenario scenarios[] = {
     {.name = "open", .what = OPEN, .stands = NOTHING, .call = call_open, .gpu = true},
     {.name = "open-context", .what = OPEN, .stands = NOTHING, .call = call_open, .given_context = true},
@@ -325,6 +345,28 @@ const scenario scenarios[] = {
     {.name = "grow", .what = GROW, .stands = POOL, .call = call_grow, .gpu = true},
     {.name = "grow-data", .what = GROW, .stands = POOL, .call = call_grow, .verify = 1, .gpu = true},
     {.name = "grow-peer", .what = GROW, .stands = POOL, .call = call_grow, .peer = true},
+    {.name = "open-plain", .what = OPEN, .stands = NOTHING, .call = call_open, .plain = true},
+    {.name = "create-plain", .what = CREATE, .stands = DEVICE, .call = call_create, .initial = 3, .plain = true},
+    {.name = "alloc-plain", .what = ALLOC, .stands = POOL, .call = call_alloc_plain, .plain = true},
+    {.name = "alloc-plain-data", .what = ALLOC, .stands = POOL, .call = call_alloc_plain, .verify = 1, .plain = true},
+    {.name = "alloc-plain-ready",
+     .what = ALLOC,
+     .stands = POOL,
+     .call = call_alloc_plain,
+     .prepare = prepare_ready_plain,
+     .plain = true},
+    {.name = "trim-plain",
+     .what = TRIM,
+     .stands = POOL,
+     .call = call_trim,
+     .prepare = prepare_trim_plain,
+     .plain = true},
+    {.name = "destroy-plain",
+     .what = DESTROY,
+     .stands = POOL,
+     .call = call_destroy,
+     .prepare = prepare_destroy_plain,
+     .plain = true},
     {.name = "grow-async", .what = READY, .stands = POOL, .call = call_grow_async, .gpu = true},
     {.name = "poll-ready", .what = READY, .stands = POOL, .call = call_poll, .prepare = prepare_ready, .gpu = true},
     {.name = "destroy-ready", .what = DESTROY, .stands = POOL, .call = call_destroy, .prepare = prepare_destroy_ready},

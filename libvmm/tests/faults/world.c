@@ -93,9 +93,10 @@ static void make_sim(world *w) {
 
   (void)vmm_sim_options_init(&options, sizeof options);
   options.device_count = 2;
-  options.memory = 16u << 20;
+  options.memory = w->s->plain ? 64u << 20 : 16u << 20; /* what ten creations leave behind must not be all of it */
   options.minimum_granularity = options.granularity = SIM_GRANULE;
   options.driver_version = w->s->driver_version;
+  options.no_vmm = w->s->plain;
   options.fresh = w->s->scrub ? VMM_SIM_FRESH_POISON : VMM_SIM_FRESH_ZERO;
   if (!must(w, vmm_sim_create(&w->base, &options, NULL) == VMM_OK, "simulator")) return;
   (void)vmm_sim_forbid_blocking(w->base, w->s->driver_version == 0);
@@ -136,6 +137,7 @@ void world_device_options(world *w, vmm_device_options *options) {
   options->sync_policy = w->s->policy != 0 ? w->s->policy : VMM_SYNC_ON_DEMAND;
   options->idle_limit = w->s->idle ? 16 * w->granule : 0;
   options->host_memory = &w->host.table;
+  options->fallback = w->s->plain ? VMM_FALLBACK_ALLOWED : VMM_FALLBACK_NEVER;
   options->deadline_ns = global.cuda ? DEADLINE_NS / 2 : DEADLINE_NS;
 }
 

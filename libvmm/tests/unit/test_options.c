@@ -7,7 +7,7 @@
 #define CHECK_NO_PADDING(type, last) CHECK_EQ(offsetof(type, last) + sizeof(((type *)NULL)->last), sizeof(type))
 
 TEST(no_struct_with_a_size_ends_in_padding) {
-  CHECK_NO_PADDING(vmm_device_options, reserved);
+  CHECK_NO_PADDING(vmm_device_options, fallback);
   CHECK_NO_PADDING(vmm_pool_options, prefer_wait);
   CHECK_NO_PADDING(vmm_request, stream);
   CHECK_NO_PADDING(vmm_host_memory, data);
