@@ -101,17 +101,11 @@ void promises_again(world *w, run *r) {
 /* ---- the end ---- */
 
 static void end_capture(world *w, run *r) {
-  void *graph = NULL;
-
-  if (w->captured == NULL) return;
-  world_enter(w, w->context);
-  if (w->device != NULL || r->s->what == CLOSE) {
-    if (vmm_raw_stream_end_capture(w->base, w->captured, &graph) != 0) broken(r, "promise 6: the capture is not valid");
-    else (void)vmm_raw_graph_destroy(w->base, graph);
-  }
-  world_leave(w);
-  if (w->device != NULL && vmm_device_capture_end(w->device, w->captured, VMM_CAPTURE_ABORTED, NULL, NULL) != VMM_OK)
-    broken(r, "the capture's end is refused");
+  if (w->announced && !world_end_capture(w, VMM_CAPTURE_ABORTED)) broken(r, "promise 6: the capture is not valid");
+  if (w->announced) broken(r, "the capture's end is refused");
+  if (w->lease != NULL && vmm_lease_release(w->lease, NULL) != VMM_OK) broken(r, "the lease's end is refused");
+  w->lease = NULL;
+  if (w->executable != NULL) (void)vmm_raw_graph_exec_destroy(w->base, w->executable);
 }
 
 static void close_all(world *w, run *r) {

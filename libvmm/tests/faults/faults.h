@@ -60,7 +60,22 @@ typedef struct world world;
 
 enum { NOTHING, DEVICE, POOL }; /* what stands before the call */
 
-typedef enum kind { OPEN, CREATE, ALLOC, GROW, FREE, TRIM, PEER, DESTROY, CLOSE, DEVICE_TRIM, STREAM, FIT, READY } kind;
+typedef enum kind {
+  OPEN,
+  CREATE,
+  ALLOC,
+  GROW,
+  FREE,
+  TRIM,
+  PEER,
+  DESTROY,
+  CLOSE,
+  DEVICE_TRIM,
+  STREAM,
+  FIT,
+  READY,
+  CAPTURE
+} kind;
 
 /* An operation, and how the world before it differs from the usual one. */
 typedef struct scenario {
@@ -73,6 +88,7 @@ typedef struct scenario {
   bool peer, capture, given_context, home, idle, full, exact, plain, gpu; /* the last: also over the CUDA driver */
   u64 initial, limit;                                              /* granules a pool is made with, and may have */
   bool eager, wait, streams; /* events, prefer_wait; two streams besides the home stream */
+  bool later;                /* the captured stream is not captured when the call is made, but by it or before */
   u64 events;                /* made on the way, and kept whatever the call answers */
 } scenario;
 
@@ -80,6 +96,8 @@ extern const scenario scenarios[];
 extern const size_t scenario_count;
 extern const scenario stream_scenarios[]; /* scenarios_streams.c */
 extern const size_t stream_scenario_count;
+extern const scenario capture_scenarios[]; /* scenarios_captures.c */
+extern const size_t capture_scenario_count;
 
 struct world {
   const scenario *s;
@@ -89,6 +107,9 @@ struct world {
   host host;
   void *context, *guest, *own; /* of the device; of the calling thread; made by the caller for the device */
   void *stream, *second, *captured;
+  bool announced; /* the capture of the last of them */
+  vmm_lease *lease;
+  void *executable; /* of its graph */
   vmm_device *device, *other;
   vmm_pool *pool, *other_pool;
   u64 granule;
@@ -139,6 +160,15 @@ bool world_fill(world *w, vmm_driver *driver, const block *of);
 bool world_intact(world *w, const block *of);
 bool world_is_zero(world *w, u64 address, u64 size);
 u64 world_free_bytes(world *w);
+
+/* In the order of streams; the world has failed if they do. world_queue: a kernel of 0.2 ms and one that writes there. */
+u64 world_take(world *w, u64 size, void *stream);
+void world_give(world *w, u64 address, void *stream);
+void world_queue(world *w, void *stream, u64 address, u64 size);
+
+/* Announces the capture and begins it; ends it, which answers false if it is not valid any more. */
+vmm_status world_capture(world *w, vmm_error *error);
+bool world_end_capture(world *w, int how);
 
 /* run.c */
 void run_make(run *r);

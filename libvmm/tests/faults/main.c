@@ -73,10 +73,12 @@ static bool is_chosen(const scenario *s) {
   return global.only == NULL || strncmp(s->name, global.only, strlen(global.only)) == 0;
 }
 
-static size_t all_scenarios(void) { return scenario_count + stream_scenario_count; }
+static size_t all_scenarios(void) { return scenario_count + stream_scenario_count + capture_scenario_count; }
 
 static const scenario *scenario_at(size_t i) {
-  return i < scenario_count ? &scenarios[i] : &stream_scenarios[i - scenario_count];
+  if (i < scenario_count) return &scenarios[i];
+  i -= scenario_count;
+  return i < stream_scenario_count ? &stream_scenarios[i] : &capture_scenarios[i - stream_scenario_count];
 }
 
 /* A process of its own, made before the library is used: it does not work in a forked child of its user. */

@@ -217,7 +217,8 @@ void touch_in_order(world *w, const run *r, const block *fresh) {
   (void)vmm_sim_new_owner(w->base, fresh->address, fresh->size);
   if (!r->s->scrub) (void)vmm_raw_kernel_fill(w->base, w->second, fresh->address, fresh->size, 0);
   (void)vmm_raw_event_create(w->base, &event, 2);
-  (void)vmm_raw_ctx_record_event(w->base, w->context, event);
+  if (w->announced) (void)vmm_raw_event_record(w->base, event, w->second); /* a capture gets what is idle to everyone */
+  else (void)vmm_raw_ctx_record_event(w->base, w->context, event);
   (void)vmm_sim_drain(w->base);
   (void)vmm_raw_event_query(w->base, event);
   (void)vmm_raw_event_destroy(w->base, event);

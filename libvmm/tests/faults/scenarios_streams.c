@@ -4,36 +4,18 @@
 
 #include "faults.h"
 
-static const u64 WORK_NS = 200000;
+enum { WORK_NS = 200000 }; /* of world_queue */
 
 /* ---- what stands before ---- */
-
-static u64 take(world *w, u64 size, void *stream) {
-  u64 address = 0;
-
-  if (vmm_pool_alloc_async(w->pool, size, stream, &address, NULL) != VMM_OK) w->failed = true;
-  return address;
-}
-
-static void give(world *w, u64 address, void *stream) {
-  if (vmm_pool_free_async(w->pool, address, stream, NULL) != VMM_OK) w->failed = true;
-}
-
-static void queue(world *w, void *stream, u64 address, u64 size) {
-  world_enter(w, w->context);
-  if (vmm_raw_kernel_spin(w->base, stream, WORK_NS) != 0 || vmm_raw_kernel_fill(w->base, stream, address, size, 7) != 0)
-    w->failed = true;
-  world_leave(w);
-}
 
 /* Both streams have used the pool, and the first has freed a granule whose work is not done. */
 static void prepare_busy(world *w) {
   u64 address;
 
-  give(w, take(w, 256, w->second), w->second);
-  address = take(w, w->granule, w->stream);
-  queue(w, w->stream, address, w->granule);
-  give(w, address, w->stream);
+  world_give(w, world_take(w, 256, w->second), w->second);
+  address = world_take(w, w->granule, w->stream);
+  world_queue(w, w->stream, address, w->granule);
+  world_give(w, address, w->stream);
 }
 
 /* ... and it is done. */
@@ -48,24 +30,24 @@ static void prepare_several(world *w) {
   int i;
 
   prepare_busy(w);
-  for (i = 0; i < 3; i++) blocks[i] = take(w, w->granule, i == 1 ? w->second : w->stream);
-  for (i = 0; i < 3 && !w->failed; i++) queue(w, i == 1 ? w->second : w->stream, blocks[i], w->granule);
-  give(w, blocks[0], w->stream);
-  give(w, take(w, w->granule, w->second), w->second); /* looks at the first's */
-  give(w, blocks[1], w->second);
-  give(w, blocks[2], w->stream);
+  for (i = 0; i < 3; i++) blocks[i] = world_take(w, w->granule, i == 1 ? w->second : w->stream);
+  for (i = 0; i < 3 && !w->failed; i++) world_queue(w, i == 1 ? w->second : w->stream, blocks[i], w->granule);
+  world_give(w, blocks[0], w->stream);
+  world_give(w, world_take(w, w->granule, w->second), w->second); /* looks at the first's */
+  world_give(w, blocks[1], w->second);
+  world_give(w, blocks[2], w->stream);
 }
 
 /* The block that is freed is the last one; its own work is queued on both streams. */
 static void prepare_free(world *w) {
-  give(w, take(w, 256, w->second), w->second);
+  world_give(w, world_take(w, 256, w->second), w->second);
   if (w->failed || vmm_pool_alloc_async(w->pool, 256, w->stream, &w->address, NULL) != VMM_OK) {
     w->failed = true;
     return;
   }
-  give(w, w->address, w->stream);
+  world_give(w, w->address, w->stream);
   w->address = 0;
-  queue(w, w->stream, w->blocks[w->block_count - 1].address, 256);
+  world_queue(w, w->stream, w->blocks[w->block_count - 1].address, 256);
   world_enter(w, w->context);
   if (!world_fill(w, w->base, &w->blocks[w->block_count - 1])) w->failed = true;
   world_leave(w);

@@ -212,14 +212,6 @@ static void make_pool(world *w) {
   if (real->full) (void)world_block(w, w->granule / 2 - 256 - 5120);
 }
 
-static void begin_capture(world *w) {
-  if (!w->s->capture || w->device == NULL) return;
-  must(w, vmm_device_capture_begin(w->device, w->captured, NULL) == VMM_OK, "announcement");
-  world_enter(w, w->context);
-  must(w, vmm_raw_stream_begin_capture(w->base, w->captured, 0) == 0, "capture");
-  world_leave(w);
-}
-
 void world_make(world *w, const scenario *s, bool other) {
   vmm_device_options options;
 
@@ -239,7 +231,7 @@ void world_make(world *w, const scenario *s, bool other) {
   if (s->stands >= POOL && !w->failed) make_pool(w);
   if (!w->failed && other) make_other(w); /* first, for queued work must not end meanwhile */
   if (!w->failed && s->prepare != NULL) s->prepare(w);
-  if (!w->failed) begin_capture(w);
+  if (!w->failed && s->capture && !s->later) must(w, world_capture(w, NULL) == VMM_OK, "announcement");
 }
 
 void world_end(world *w) {
