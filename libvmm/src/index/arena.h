@@ -15,7 +15,7 @@
 #define VMM__BIN_BITS 6u
 #define VMM__BINS_PER_WORD (1u << VMM__BIN_BITS)
 
-#define VMM__QUICK_WORDS 15u /* of 64 bins, see space.h */
+#define VMM__QUICK_WORDS 14u /* of 64 bins, see space.h */
 #define VMM__QUICK_BINS (VMM__QUICK_WORDS * VMM__BINS_PER_WORD)
 #define VMM__QUICK_ROW 1024u /* longer than needed, so that a place is found by shifting */
 #define VMM__QUICK_PLACE_BITS 5u

@@ -27,7 +27,7 @@ typedef struct vmm__slot {
 #define VMM__SLOT_ODD 2u    /* its size is no bin's: size and bytes asked for are the record's */
 #define VMM__SLOT_TAGGED 4u /* its tag is not 0: see vmm__record_tag */
 #define VMM__SLOT_STATES 255u
-#define VMM__SLOT_WASTE_BITS 20u
+#define VMM__SLOT_WASTE_BITS 22u
 #define VMM__SLOT_MOST_WASTE ((1u << VMM__SLOT_WASTE_BITS) - 1)
 #define VMM__SLOTS_PER_LINE 4u
 

@@ -13,7 +13,7 @@
  * the hash, and the next block of its bin is it (a *quick* block, see quick.h). To everyone else it is free memory: it
  * counts as free bytes, is no live block, and becomes a free range before any answer depends on that. So that the blocks
  * of a bin can stand for each other, a block holds its size rounded up to the bin's smallest: at most 1/64 more, and no
- * more at all up to 32 KiB (units of 256) and above 128 MiB. A quick block may come from the next bin: 1/32 more. Where
+ * more at all up to 32 KiB (units of 256) and above 64 MiB. A quick block may come from the next bin: 1/32 more. Where
  * only the size itself fits, it holds that.
  * Addresses are never 0. Sizes and addresses are multiples of the unit, 256, unless said otherwise. */
 #ifndef VMM_INDEX_SPACE_H
@@ -25,8 +25,13 @@
 
 #define VMM__UNIT_SHIFT 8u
 
-/* The largest block that can be kept whole, 128 MiB; its bin begins the last word of those that have a list. */
+/* The largest block that can be kept whole, 64 MiB; its bin begins the last word of those that have a list. */
 #define VMM__QUICK_LARGEST_UNITS (1u << (VMM__QUICK_WORDS + VMM__BIN_BITS - 2))
+
+/* A slot holds the bin and what the block has beyond what was asked for: 1/32 of it, and less than a unit. */
+_Static_assert(VMM__QUICK_BINS < 1u << (32 - VMM__SLOT_WASTE_BITS), "a slot holds every bin");
+_Static_assert((VMM__QUICK_LARGEST_UNITS / 32 + 2) << VMM__UNIT_SHIFT < 1u << VMM__SLOT_WASTE_BITS,
+               "a slot holds what a block may waste");
 
 typedef struct vmm__block {
   vmm__u64 address;

@@ -68,6 +68,31 @@ TEST(quick_block_is_given_again) {
   CHECK_CALL(finish());
 }
 
+/* Up to the largest that is kept, and beyond, at both ends of each bin: what is asked for is told right. */
+TEST(quick_blocks_of_every_size_account_for_what_was_asked) {
+  CHECK_CALL(start(4096 * MIB));
+  for (vmm__u64 units = 1; units <= 4ull * VMM__QUICK_LARGEST_UNITS; units += units / 48 + 1) {
+    for (int end = 0; end < 2; end++) {
+      vmm__u64 asked = end == 0 ? units * UNIT : (units - 1) * UNIT + 1;
+      vmm__u64 a = take(units * UNIT), b = take(units * UNIT), c;
+      vmm__block block;
+
+      CHECK(a != 0 && b != 0 && give(a));
+      c = units <= VMM__QUICK_LARGEST_UNITS ? vmm__quick_alloc(&space, VMM__ARENA_IDLE, units, asked) : 0;
+      if (c == 0) c = vmm__space_alloc(&space, VMM__ARENA_IDLE, units * UNIT, UNIT, asked, 0);
+      CHECK(vmm__space_find(&space, c, &block));
+      CHECK_EQ(block.requested, asked);
+      CHECK(block.size >= units * UNIT && block.size <= units * UNIT + units * UNIT / 32 + UNIT);
+      CHECK_EQ(space.requested_bytes, asked + units * UNIT);
+      CHECK(give(b));
+      CHECK(give(c));
+      CHECK_EQ(space.requested_bytes, 0);
+      CHECK_EQ(space.block_bytes, 0);
+    }
+  }
+  CHECK_CALL(finish());
+}
+
 TEST(quick_block_is_free_memory_to_everyone) {
   vmm__u64 a, b;
   vmm__block block;
