@@ -9,31 +9,26 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import errors, reaper, transfer
+from ._fast import QuickBlock
 from .streams import LEGACY, PER_THREAD, Stream
 from .streams import address as number_of
 
 if TYPE_CHECKING:
     from .gate import Gate
-    from .pool import Pool
 
 
-class Block(reaper.Owner):
+class Block(QuickBlock, reaper.Owner):
     """Memory of a pool. close(), leaving `with` and dropping it free it, ordered on the stream it was allocated on: the
-    pool's home stream if none was named."""
+    pool's home stream if none was named.
 
-    __slots__ = ("__weakref__", "_address", "_epoch", "_live", "_stream", "_thread", "nbytes", "pool", "tag")
+    QuickBlock holds what it is (pool, nbytes, tag) and the right to free it, which exactly one thread can take.
+    """
 
-    def __init__(self, pool: Pool, address: int, nbytes: int, tag: int, stream: int | None = None) -> None:
-        self._live = [True]  # whoever pops it owns the right to free: exactly one thread can
-        self._address = address
-        self._epoch = pool._epoch
-        self._stream = stream
-        self._thread = threading.get_ident() if stream == PER_THREAD else 0
-        self.pool = pool
-        """The pool; a block keeps it alive."""
-        self.nbytes = nbytes
-        """Bytes asked for."""
-        self.tag = tag
+    __slots__ = ("__weakref__", "_thread")
+    _thread: int  # the one that allocated it on the per-thread stream
+
+    def __init__(self) -> None:
+        raise TypeError("a block comes from Pool.alloc")
 
     @property
     def closed(self) -> bool:
@@ -42,7 +37,7 @@ class Block(reaper.Owner):
     @property
     def _orphaned(self) -> bool:
         """Closed with its pool, or dropped by a forced close that failed later on."""
-        return self.pool.closed or self.pool._epoch != self._epoch
+        return self.pool.closed or self._outlived
 
     @property
     def address(self) -> int:
@@ -107,8 +102,9 @@ class Block(reaper.Owner):
             return transfer.read(self.pool.device.driver, self.address + offset, length, self.stream)
 
     # ---- life ----
+    # free(), close() and `with` are QuickBlock's; what is not simple comes here, as do errors.
 
-    def free(
+    def _free(
         self,
         idle: bool = False,
         stream: Stream | None = None,
@@ -125,12 +121,8 @@ class Block(reaper.Owner):
         numbers = None if streams is None else [number_of(one) for one in streams]
         if numbers is not None and not numbers:
             raise errors.InvalidArgumentError("streams: none is named")
-        if self._orphaned:
+        if self._orphaned or not self._take():
             raise self._closed_error()
-        try:
-            self._live.pop()
-        except IndexError:
-            raise self._closed_error() from None
         if number is None and numbers is None and not idle:
             self.pool._free_late(self._address, self._late())
         else:
@@ -138,27 +130,22 @@ class Block(reaper.Owner):
 
     def _late(self) -> int | None:
         """The stream to free it on when none is named: the per-thread one is another one in this thread, perhaps."""
-        return reaper.BEHIND_ALL if self._thread not in (0, threading.get_ident()) else self._stream
+        if self._stream == PER_THREAD and self._thread != threading.get_ident():
+            return reaper.BEHIND_ALL
+        return self._stream
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Frees it, ordered on its stream. Closing twice is fine, and so is closing after the pool."""
         with contextlib.suppress(errors.ClosedError):
             self.free()
 
-    def __enter__(self) -> Block:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.close()
-
-    def __del__(
-        self, queue: deque[tuple[Gate, int, int | None]] = reaper.blocks, behind_all: int = reaper.BEHIND_ALL
-    ) -> None:
-        try:
-            self._live.pop()
-        except (IndexError, AttributeError):
+    def _drop(self, queue: deque[tuple[Gate, int, int | None]] = reaper.blocks) -> None:
+        """For the destructor. It may run anywhere, also in a callback of the library's, so it only queues."""
+        if self._orphaned or not self._take():
             return
-        if not self._orphaned:
-            # Another thread may free it, and its stream may be gone by then where it need not outlive the block.
-            gone = self._thread or (self._stream is not None and self.pool._eager)
-            queue.append((self.pool._gate, self._address, behind_all if gone else self._stream))
+        # Another thread may free it, and its stream may be gone by then where it need not outlive the block.
+        gone = self._stream is not None and (self._stream == PER_THREAD or self.pool._eager)
+        queue.append((self.pool._gate, self._address, reaper.BEHIND_ALL if gone else self._stream))
+
+    if TYPE_CHECKING:
+        free, close = _free, _close

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
-from . import callbacks, errors, reaper, sizes
+from . import errors, reaper, sizes
+from ._fast import QuickPool
 from ._vmm import ffi, lib
 from .block import Block
 from .device import Device, settle
@@ -15,8 +17,9 @@ from .gate import Gate
 from .options import fill, seconds
 from .records import BlockInfo, MappingInfo, PoolStats, array, read
 from .records import new as new_record
-from .streams import Stream
+from .streams import PER_THREAD, Stream
 from .streams import address as number_of
+from .streams import pointer as pointer_to
 
 R = TypeVar("R")
 NO_GROWTH = lib.VMM_REQUEST_NO_GROWTH
@@ -31,7 +34,7 @@ class Trimmed(NamedTuple):
     """Bytes that queued work may still use: a later poll, trim or growth unmaps them."""
 
 
-class Pool(reaper.Owner):
+class Pool(QuickPool, reaper.Owner):
     """Memory of a device. Blocks keep their pool alive.
 
     Options: reservation, initial, limit, mapping_min, mapping_max (sizes), growth_policy ("proportional", "exact",
@@ -59,8 +62,7 @@ class Pool(reaper.Owner):
         self._gate = Gate(pointer[0], "pool")
         self._gate.closed = status != lib.VMM_OK
         settle_new(status, error, self)
-        self._cell = self._gate.cell
-        self._epoch = 0
+        self._open(self._gate, int(ffi.cast("uintptr_t", self._gate.cell)), self._stream, Block, reaper.blocks)
         device._pools[int(ffi.cast("uintptr_t", pointer[0]))] = self
 
     def __repr__(self) -> str:
@@ -85,7 +87,7 @@ class Pool(reaper.Owner):
             _end_pool(self._gate, lib.VMM_DESTROY_FORCED if force else lib.VMM_DESTROY_IDLE)
         except errors.VmmError:
             if force and not self.closed and self.stats.block_count == 0:
-                self._epoch += 1  # the pool still stands, but its blocks are gone
+                self._outlive()
             raise
 
     def __enter__(self) -> Pool:
@@ -117,8 +119,10 @@ class Pool(reaper.Owner):
         queue.append(end)
 
     # ---- blocks ----
+    # QuickPool serves whoever gives a size or an address, and perhaps a stream, as plain ints, if that simply fits. All
+    # that is left comes here.
 
-    def alloc(
+    def _alloc(
         self,
         size: sizes.Size,
         alignment: sizes.Size = 0,
@@ -135,7 +139,7 @@ class Pool(reaper.Owner):
         number = sizes.parse(size)
         on = None if stream is None else number_of(stream)
         if not (alignment or tag or one_mapping or scrub or deadline is not None) and growth:
-            return Block(self, self.alloc_address(number, on), number, 0, on)
+            return self._own(self._alloc_address(number, on), number, 0, on)
         if reaper.blocks:
             reaper.free_blocks()
         request, error, address = ffi.new("vmm_request *"), new(), ffi.new("unsigned long long *")
@@ -150,57 +154,49 @@ class Pool(reaper.Owner):
         with self._gate as pool:
             status = lib.vmm_pool_alloc_with(pool, request, address, error)
         self._settle_alloc(status, error, address[0])
-        return Block(self, address[0], number, tag, on)
+        return self._own(address[0], number, request.tag, on)
 
-    def alloc_address(self, size: int, stream: int | None = None) -> int:
+    def _own(self, address: int, size: int, tag: int, stream: int | None) -> Block:
+        block = self._block(address, size, tag, stream)
+        if stream == PER_THREAD:
+            block._thread = threading.get_ident()
+        return block
+
+    def _alloc_address(self, size: sizes.Size, stream: Stream | None = None) -> int:
         """The same as a bare address: nothing but free_address gives it back."""
         if reaper.blocks:
             reaper.free_blocks()
-        try:
-            if stream is None:
-                address = lib.vmm_py_alloc(self._cell, size)
+        number, error, address = sizes.parse(size), new(), ffi.new("unsigned long long *")
+        on = None if stream is None else pointer_to(stream)
+        with self._gate as pool:
+            if on is None:
+                status = lib.vmm_pool_alloc(pool, number, address, error)
             else:
-                address = lib.vmm_py_alloc_on(self._cell, size, stream)
-        except (OverflowError, TypeError):  # a text, an object, or an error that says what is wrong
-            return self.alloc_address(sizes.parse(size), None if stream is None else number_of(stream))
-        if address and not callbacks.pending:
-            return address
-        return self._alloc_slowly(address, size, stream)
+                status = lib.vmm_pool_alloc_async(pool, number, on, address, error)
+        self._settle_alloc(status, error, address[0])
+        return int(address[0])
 
-    def free_address(
-        self, address: int, idle: bool = False, stream: int | None = None, streams: Sequence[int] | None = None
+    def _free_address(
+        self, address: int, idle: bool = False, stream: Stream | None = None, streams: Sequence[Stream] | None = None
     ) -> None:
         """Frees a block by its address, ordered on the home stream, on the one named, or on all of several. idle: the
         caller vouches that no work uses it."""
         if reaper.blocks:
             reaper.free_blocks()
+        error, on = new(), [pointer_to(one) for one in ([stream] if streams is None else streams)]
         try:
-            if not idle and streams is None:
-                if stream is None:
-                    status = lib.vmm_py_free(self._cell, address)
+            with self._gate as pool:
+                if idle:
+                    status = lib.vmm_pool_free_idle(pool, address, error)
+                elif streams is not None:
+                    status = lib.vmm_pool_free_multi(pool, address, ffi.new("void *[]", on), len(on), error)
+                elif stream is not None:
+                    status = lib.vmm_pool_free_async(pool, address, on[0], error)
                 else:
-                    status = lib.vmm_py_free_on(self._cell, address, stream)
-                if status == 0:
-                    return
-            status, error = self._free_slowly(address, idle, streams)
-        except TypeError:
-            if isinstance(stream, int) or stream is None:
-                raise
-            self.free_address(address, stream=number_of(stream))
-            return
+                    status = lib.vmm_pool_free(pool, address, error)
         except OverflowError:
             raise errors.UnknownAddressError(f"{address} is no address") from None
         check(status, error)
-
-    def _free_slowly(self, address: int, idle: bool, streams: Sequence[int] | None) -> tuple[int, Any]:
-        error = new()
-        with self._gate as pool:
-            if idle:
-                return lib.vmm_pool_free_idle(pool, address, error), error
-            if streams is None:  # it is no block: this says so
-                return lib.vmm_pool_free(pool, address, error), error
-            pointers = ffi.new("void *[]", [ffi.cast("void *", number_of(one)) for one in streams])
-            return lib.vmm_pool_free_multi(pool, address, pointers, len(pointers), error), error
 
     def _free_late(self, address: int, stream: int | None) -> None:
         """On the stream of a block, or behind all work if that cannot be named any more."""
@@ -209,14 +205,8 @@ class Pool(reaper.Owner):
         else:
             self.free_address(address, stream=stream)
 
-    def _alloc_slowly(self, address: int, size: int, stream: int | None) -> int:
-        error = ffi.new("vmm_error *", lib.vmm_py_last_error()[0])
-        if not address and error.status == lib.VMM_OK:  # the gate was closed
-            with self._gate:
-                pass
-            return self.alloc_address(size, stream)
-        self._settle_alloc(lib.VMM_OK if address else error.status, error, address)
-        return address
+    if TYPE_CHECKING:
+        alloc, alloc_address, free_address = _alloc, _alloc_address, _free_address
 
     def _settle_alloc(self, status: int, error: Any, address: int) -> None:
         try:

@@ -20,7 +20,8 @@ BEHIND_ALL = -1
 """In place of a stream: it may be gone by now, so the block waits for all work of the context."""
 
 blocks: deque[tuple[Gate, int, int | None]] = deque()
-"""Addresses to free, and on which stream; None: the home stream. Emptied by every call: freeing calls no driver."""
+"""Addresses to free, and on which stream; None: the home stream. What a destructor could not free at once. Emptied by
+every call: freeing calls no driver."""
 
 objects: deque[Callable[[], None]] = deque()
 """Pools, devices and drivers to end, each as a function. Emptied by the calls that are slow anyway."""

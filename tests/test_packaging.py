@@ -219,8 +219,8 @@ def test_wheel_contents(wheel: Path) -> None:
     assert {"pyvmm/cmake/vmm/vmmConfig.cmake", "pyvmm/pkgconfig/vmm.pc", "pyvmm/py.typed"} <= files
     assert {name.split("/")[0] for name in files} == {"pyvmm", f"libvmm-{version()}.dist-info"}
     extensions = {name for name in files if name.endswith(".so")} - libraries
-    assert len(extensions) == 1
-    assert next(iter(extensions)).endswith(".abi3.so")
+    assert extensions == {"pyvmm/_vmm.abi3.so", "pyvmm/_fast.abi3.so"}
+    assert {"pyvmm/_vmm.pyi", "pyvmm/_fast.pyi"} <= files
     assert not [name for name in files if name.endswith(("CMakeLists.txt", ".c", ".o", ".log"))]
 
 

@@ -122,7 +122,7 @@ def test_addresses_as_bare_integers(device: Device) -> None:
         assert pool.find(address + 4095) == pool.blocks()[0]
         assert device.find(address) == (pool, pool.blocks()[0])
         pool.free_address(address)
-        other = pool.alloc_address("4KiB")  # type: ignore[arg-type]
+        other = pool.alloc_address("4KiB")
         pool.free_address(other, idle=True)
         assert pool.stats.free_count == 2
 

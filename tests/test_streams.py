@@ -80,11 +80,11 @@ def test_the_integer_path(device: Device) -> None:
             pool.free_address(address, stream=stream)
         with pytest.raises(pyvmm.UnknownAddressError):
             pool.free_address(address, streams=[stream, 0])
-        other = pool.alloc_address("4KiB", Torch(stream))  # type: ignore[arg-type]
-        pool.free_address(other, stream=Cupy(stream))  # type: ignore[arg-type]
+        other = pool.alloc_address("4KiB", Torch(stream))
+        pool.free_address(other, stream=Cupy(stream))
         for wrong in ("stream", object(), 1.5):
             with pytest.raises(TypeError):
-                pool.alloc_address(4096, wrong)  # type: ignore[arg-type]
+                pool.alloc_address(4096, wrong)
         with pytest.raises(pyvmm.InvalidArgumentError):
             pool.alloc_address(4096, -1)
         assert pool.stats.block_count == 0

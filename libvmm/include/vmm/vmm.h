@@ -472,6 +472,16 @@ VMM_API vmm_status vmm_pool_free_async(vmm_pool *pool, unsigned long long addres
 VMM_API vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void *const *streams, size_t count,
                                        vmm_error *error);
 
+/* vmm_pool_alloc_async for callers who must not be kept waiting, because they hold a lock of an interpreter's, say: gives a
+ * block only if that takes no wait for a lock, no driver call, no host allocation and no callback. With the home stream of
+ * the pool it is vmm_pool_alloc. Status: BUSY (nothing happened; the other function does it or says what is wrong),
+ * INVALID_ARGUMENT (NULL, size too large to round), FORKED. After failure *address is 0. */
+VMM_API vmm_status vmm_pool_try_alloc(vmm_pool *pool, unsigned long long size, void *stream,
+                                      unsigned long long *address);
+
+/* vmm_pool_free_async likewise. Status: BUSY (nothing happened), INVALID_ARGUMENT (NULL pool), FORKED. */
+VMM_API vmm_status vmm_pool_try_free(vmm_pool *pool, unsigned long long address, void *stream);
+
 /* Commits at least `size` bytes more, contiguous, ahead of need. *grown: bytes committed (may be NULL). Status as
  * vmm_pool_alloc. All or nothing. May call the driver. */
 VMM_API vmm_status vmm_pool_grow(vmm_pool *pool, unsigned long long size, unsigned long long *grown, vmm_error *error);

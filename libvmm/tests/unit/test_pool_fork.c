@@ -72,7 +72,9 @@ static int call_everything(fixture *f, void *stream, u64 block) {
   EXPECT_FORKED(vmm_cuda_create(&driver, &error));
   EXPECT_FORKED(vmm_sim_create(&driver, NULL, &error));
   if (vmm_pool_alloc(f->pool, 1, &number64, NULL) != VMM_ERROR_FORKED) return 103; /* an error is not needed */
-  return device == NULL && pool == NULL && driver == NULL && number64 == 0 ? 0 : 104;
+  if (vmm_pool_try_alloc(f->pool, 1, NULL, &number64) != VMM_ERROR_FORKED) return 104;
+  if (vmm_pool_try_free(f->pool, block, NULL) != VMM_ERROR_FORKED) return 105;
+  return device == NULL && pool == NULL && driver == NULL && number64 == 0 ? 0 : 106;
 }
 
 static void fork_and_call(fixture *f, void *stream, u64 block) {
