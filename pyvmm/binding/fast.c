@@ -1,5 +1,5 @@
 /* The module pyvmm._fast: the part of Pool and Block that a program runs all the time, an alloc or a free that simply
- * fits. A cffi call costs as much as ten of these; everything else stays there.
+ * fits. Over cffi, with the Python that takes, it costs several times as much; everything else stays there.
  *
  * Each method here tries, and leaves what it cannot do, arguments of other types and all errors to the Python method of the
  * same name with an underscore. The interpreter's lock is kept meanwhile, since nothing here waits, calls the driver or a
