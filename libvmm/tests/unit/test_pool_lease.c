@@ -242,6 +242,48 @@ TEST(a_pool_that_ends_ends_its_leases) {
   CHECK_CALL(close_all(&c));
 }
 
+TEST(a_free_in_a_capture_needs_no_host_memory) {
+  u64 before, other;
+  capture c;
+
+  CHECK_CALL(open_with_streams(&c, NULL));
+  CHECK_CALL(before = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(begin(&c));
+  OK(vmm_raw_kernel_fill(c.f.sim, c.stream, before, MIB, 7));
+  atomic_store(&c.f.memory.fail_in, 1);
+  CHECK_OK(vmm_pool_free_async(c.f.pool, before, c.stream, NULL)); /* the first the pool hears of the capture */
+  CHECK_EQ(atomic_load(&c.f.memory.fail_in), 1);
+  atomic_store(&c.f.memory.fail_in, 0);
+  CHECK_EQ(fixture_stats(c.f.pool).block_count, 0);
+  CHECK_EQ(fixture_stats(c.f.pool).lease_count, 1);
+  CHECK_EQ(fixture_stats(c.f.pool).lease_bytes, MIB);
+  CHECK_CALL(end(&c, VMM_CAPTURE_COMMITTED));
+  CHECK_CALL(other = alloc_on(&c, MIB, c.other));
+  CHECK(other != before);
+  CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
+  CHECK_CALL(release(&c));
+  CHECK_CALL(close_all(&c));
+}
+
+TEST(a_lease_that_nobody_keeps_lasts_as_long_as_the_pool) {
+  u64 inside, other;
+  capture c;
+
+  CHECK_CALL(open_with_streams(&c, NULL));
+  CHECK_CALL(begin(&c));
+  CHECK_CALL(inside = alloc_on(&c, MIB, c.stream));
+  CHECK_OK(vmm_pool_free_async(c.f.pool, inside, c.stream, NULL));
+  OK(vmm_raw_stream_end_capture(c.f.sim, c.stream, &c.graph));
+  OK(vmm_raw_graph_destroy(c.f.sim, c.graph));
+  CHECK_OK(vmm_device_capture_end(c.f.device, c.stream, VMM_CAPTURE_COMMITTED, NULL, NULL));
+  CHECK_OK(vmm_pool_trim(c.f.pool, 0, 0, NULL, NULL));
+  CHECK_CALL(other = alloc_on(&c, MIB, c.other));
+  CHECK(other != inside);
+  CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
+  CHECK_EQ(fixture_stats(c.f.pool).lease_bytes, MIB);
+  CHECK_CALL(close_all(&c)); /* nothing is left of it */
+}
+
 TEST(without_host_memory_no_capture_is_announced) {
   capture c;
   int i;
