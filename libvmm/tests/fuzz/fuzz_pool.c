@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BLOCKS = 64, GRANULE = 65536 };
+enum { BLOCKS = 64, STREAMS = 3, GRANULE = 65536 };
 
 typedef struct state {
   const uint8_t *data;
@@ -17,7 +17,10 @@ typedef struct state {
   vmm_driver *sim, *faulty;
   vmm_device *device;
   vmm_pool *pool;
+  void *streams[STREAMS];
+  int eager;
   unsigned long long address[BLOCKS], length[BLOCKS];
+  int scrubbed[BLOCKS]; /* a fill may be queued on the stream it was allocated on, which may be gone */
 } state;
 
 static void require(int condition, const char *what) {
@@ -61,6 +64,7 @@ static void alloc(state *s, int flags) {
   request.size = take_size(s);
   request.alignment = 256ull << (take(s) % 10);
   request.flags = (unsigned)flags;
+  if ((flags & VMM_REQUEST_ON_STREAM) != 0) request.stream = s->streams[take(s) % STREAMS];
   request.tag = (unsigned long long)slot;
   memset(&error, 0, sizeof error);
   if (vmm_pool_alloc_with(s->pool, &request, &s->address[slot], &error) != VMM_OK) {
@@ -72,7 +76,46 @@ static void alloc(state *s, int flags) {
               info.size >= request.size,
           "a block cannot be found");
   s->length[slot] = info.size;
+  s->scrubbed[slot] = (flags & VMM_REQUEST_SCRUB) != 0;
   no_overlap(s, slot);
+}
+
+static vmm_status give(state *s, int slot) {
+  unsigned long long address = s->address[slot];
+  unsigned how = take(s);
+
+  if (s->scrubbed[slot] && how % 4 != 1) return vmm_pool_free_multi(s->pool, address, s->streams, STREAMS, NULL);
+  switch (how % 4) {
+    case 0:
+      return vmm_pool_free(s->pool, address, NULL);
+    case 1:
+      return vmm_pool_free_idle(s->pool, address, NULL);
+    case 2:
+      return vmm_pool_free_multi(s->pool, address, s->streams, 1 + how / 4 % STREAMS, NULL);
+    default:
+      return vmm_pool_free_async(s->pool, address, s->streams[how / 4 % STREAMS], NULL);
+  }
+}
+
+static void new_stream(state *s, int i) {
+  require(vmm_raw_stream_create(s->sim, &s->streams[i], 1) == 0, "stream");
+  if (!s->eager) (void)vmm_device_register_stream(s->device, s->streams[i], NULL);
+}
+
+/* One that is to be forgotten and was not known is; else its handle stays. */
+static void end_stream(state *s, int i) {
+  vmm_status status = s->eager ? VMM_OK : vmm_device_forget_stream(s->device, s->streams[i], NULL);
+
+  if (status == VMM_OK || status == VMM_ERROR_INVALID_ARGUMENT)
+    require(vmm_raw_stream_destroy(s->sim, s->streams[i]) == 0, "stream end");
+  else s->streams[i] = NULL;
+}
+
+static void queue_work(state *s) {
+  unsigned which = take(s);
+
+  (void)vmm_raw_kernel_spin(s->sim, s->streams[which % STREAMS], 1000ull << (which / STREAMS % 12));
+  vmm_driver_wait(s->sim, 100ull << (take(s) % 12));
 }
 
 static void free_one(state *s) {
@@ -84,16 +127,16 @@ static void free_one(state *s) {
   }
   require(vmm_pool_free(s->pool, s->address[slot] + 1, NULL) == VMM_ERROR_UNKNOWN_ADDRESS,
           "an inner address was freed");
-  require((take(s) % 2 != 0 ? vmm_pool_free : vmm_pool_free_idle)(s->pool, s->address[slot], NULL) == VMM_OK,
-          "a live block could not be freed");
+  require(give(s, slot) == VMM_OK, "a live block could not be freed");
   require(vmm_pool_free(s->pool, s->address[slot], NULL) == VMM_ERROR_UNKNOWN_ADDRESS, "freed twice");
   s->length[slot] = 0;
 }
 
 static void add_fault(state *s) {
-  static const int ops[] = {VMM_OP_mem_create,       VMM_OP_mem_map,     VMM_OP_mem_set_access,
-                            VMM_OP_mem_get_access,   VMM_OP_mem_unmap,   VMM_OP_mem_release,
-                            VMM_OP_ctx_record_event, VMM_OP_event_query, VMM_OP_ctx_set_current};
+  static const int ops[] = {VMM_OP_mem_create,       VMM_OP_mem_map,      VMM_OP_mem_set_access,
+                            VMM_OP_mem_get_access,   VMM_OP_mem_unmap,    VMM_OP_mem_release,
+                            VMM_OP_ctx_record_event, VMM_OP_event_query,  VMM_OP_ctx_set_current,
+                            VMM_OP_event_record,     VMM_OP_event_create, VMM_OP_stream_wait_event};
   static const int codes[] = {1, 2, 600, 801, 999, 4242};
   vmm_fault_rule rule;
 
@@ -111,7 +154,7 @@ static void add_fault(state *s) {
 static void step(state *s) {
   unsigned long long bytes;
 
-  switch (take(s) % 12) {
+  switch (take(s) % 20) {
     case 0:
     case 1:
     case 2:
@@ -137,6 +180,26 @@ static void step(state *s) {
     case 10:
       add_fault(s);
       break;
+    case 11:
+    case 12:
+    case 13:
+    case 14:
+      alloc(s, VMM_REQUEST_ON_STREAM | (int)(take(s) & (VMM_REQUEST_NO_GROWTH | VMM_REQUEST_SCRUB)));
+      break;
+    case 15:
+      (void)vmm_pool_trim_async(s->pool, (unsigned long long)take(s) * GRANULE, NULL, &bytes, NULL);
+      break;
+    case 16:
+      (void)vmm_pool_poll(s->pool, NULL, &bytes, NULL);
+      break;
+    case 17:
+      bytes = take(s) % STREAMS;
+      end_stream(s, (int)bytes);
+      new_stream(s, (int)bytes);
+      break;
+    case 18:
+      queue_work(s);
+      break;
     default:
       require(vmm_fault_clear(s->faulty) == VMM_OK, "clear");
       break;
@@ -147,6 +210,8 @@ static int open_all(state *s) {
   vmm_sim_options sim;
   vmm_device_options device;
   vmm_pool_options pool;
+  void *context;
+  int i;
 
   require(vmm_sim_options_init(&sim, sizeof sim) == VMM_OK, "sim options");
   sim.minimum_granularity = GRANULE;
@@ -159,7 +224,12 @@ static int open_all(state *s) {
   require(vmm_pool_options_init(&pool, sizeof pool) == VMM_OK, "pool options");
   pool.mapping_min = GRANULE;
   pool.mapping_max = 8 * GRANULE;
+  s->eager = (int)(take(s) % 2);
+  pool.events = s->eager ? VMM_EVENTS_EAGER : VMM_EVENTS_LAZY;
+  pool.prefer_wait = (int)(take(s) % 2);
   require(vmm_pool_create(&s->pool, s->device, &pool, NULL) == VMM_OK, "create");
+  require(vmm_raw_primary_retain(s->sim, &context, 0) == 0 && vmm_raw_ctx_set_current(s->sim, context) == 0, "context");
+  for (i = 0; i < STREAMS; i++) new_stream(s, i);
   return 1;
 }
 
@@ -185,6 +255,7 @@ static void close_all(state *s) {
   memset(&ledger, 0, sizeof ledger);
   ledger.struct_size = sizeof ledger;
   require(vmm_sim_get_ledger(s->faulty, 0, &ledger) == VMM_OK, "ledger");
+  (void)vmm_raw_primary_release(s->sim, 0);
   require(ledger.handles == 0 && ledger.mappings == 0 && ledger.reservations == 0, "something is left on the device");
   no_misuse(s);
   vmm_driver_release(s->faulty);
@@ -201,7 +272,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!open_all(&s)) return 0;
   while (s.size != 0) {
     step(&s);
-    require(vmm_pool_check(s.pool, &error) == VMM_OK, error.message);
+    if (s.size % 4 == 0) require(vmm_pool_check(s.pool, &error) == VMM_OK, error.message);
   }
   close_all(&s);
   return 0;
