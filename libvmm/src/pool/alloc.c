@@ -156,18 +156,10 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
   return vmm__work_finish(&work, error);
 }
 
-vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
-                           const char *function, vmm_error *error) {
+static vmm_status serve(vmm_pool *pool, const vmm__pool_request *request, unsigned long long *address,
+                        const char *function, vmm_error *error) {
   vmm__u64 placed = 0;
 
-  if (vmm__captures_possible(pool->device)) {
-    vmm_status status = vmm__pool_join_capture(pool, request, function, error);
-
-    if (status != VMM_OK) {
-      count_failure(pool);
-      return status;
-    }
-  }
   if (!vmm__device_lost(pool->device)) { /* the slow path says so */
     vmm__lock_acquire(&pool->lock);
     placed = vmm__pool_place(pool, request);
@@ -177,6 +169,22 @@ vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned 
     return slow(pool, request, placed, address, function, error);
   *address = placed;
   return VMM_OK;
+}
+
+vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
+                           const char *function, vmm_error *error) {
+  vmm_status status;
+
+  if (vmm__captures_possible(pool->device)) {
+    status = vmm__pool_join_capture(pool, request, function, error);
+    if (status != VMM_OK) {
+      count_failure(pool);
+      return status;
+    }
+  }
+  status = serve(pool, request, address, function, error);
+  vmm__pool_leave_capture(pool, request);
+  return status;
 }
 
 static bool round_size(vmm__u64 requested, vmm__u64 *size) {

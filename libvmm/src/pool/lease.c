@@ -74,6 +74,10 @@ static vmm__pool_lease *take(vmm_pool *pool, bool any, vmm__u64 id) {
   vmm__lock_acquire(&pool->lock);
   for (link = &pool->leases; *link != NULL; link = &(*link)->next) {
     if (!any && (*link)->id != id) continue;
+    if (!any && (*link)->entry.users != 0) { /* another thread allocates in it still */
+      (*link)->ended = true;
+      break;
+    }
     lease = *link;
     *link = lease->next;
     dissolve(pool, lease);
@@ -97,6 +101,14 @@ void vmm__pool_end_leases(vmm_pool *pool) {
 
 /* ---- captures ---- */
 
+/* Pool lock. */
+static vmm__pool_lease *join(vmm_pool *pool, vmm__u64 id) {
+  vmm__pool_lease *lease = vmm__pool_lease_find(pool, id);
+
+  if (lease != NULL) lease->entry.users++;
+  return lease;
+}
+
 vmm_status vmm__pool_join_capture(vmm_pool *pool, vmm__pool_request *request, const char *function, vmm_error *error) {
   vmm__u64 id = vmm__stream_lease(pool->device, request->handle);
   vmm__pool_lease *lease;
@@ -110,15 +122,29 @@ vmm_status vmm__pool_join_capture(vmm_pool *pool, vmm__pool_request *request, co
     return vmm__work_finish(&work, error);
   }
   vmm__lock_acquire(&pool->lock);
-  lease = vmm__pool_lease_find(pool, id);
+  lease = join(pool, id);
   vmm__lock_release(&pool->lock);
   if (lease == NULL && vmm__pool_prepare_lease(pool, &work) == VMM_OK) {
     vmm__lock_acquire(&pool->lock);
-    lease = vmm__pool_lease_find(pool, id);
+    lease = join(pool, id);
     vmm__lock_release(&pool->lock);
   }
   if (lease != NULL) request->stream = &lease->entry;
   return vmm__work_finish(&work, error);
+}
+
+void vmm__pool_leave_capture(vmm_pool *pool, const vmm__pool_request *request) {
+  const vmm__pool_lease *lease;
+  vmm__u64 ended = 0;
+
+  if (request->stream == NULL || !request->stream->leased) return;
+  vmm__lock_acquire(&pool->lock);
+  for (lease = pool->leases; &lease->entry != request->stream; lease = lease->next) {
+  }
+  request->stream->users--;
+  if (lease->ended && lease->entry.users == 0) ended = lease->id;
+  vmm__lock_release(&pool->lock);
+  if (ended != 0) vmm__pool_end_lease(pool, ended);
 }
 
 unsigned vmm__pool_captured_arena(vmm_pool *pool, const void *stream, unsigned arena) {

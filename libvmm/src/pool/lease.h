@@ -9,7 +9,8 @@
 typedef struct vmm__pool_lease {
   struct vmm__pool_lease *next;
   vmm__u64 id;            /* the device's number of the lease; 0: a spare, for the next capture that uses the pool */
-  vmm__pool_stream entry; /* what stands for the stream in requests */
+  vmm__pool_stream entry; /* what stands for the stream in requests; its users are those under way */
+  bool ended;             /* it goes with the last of them */
 } vmm__pool_lease;
 
 /* Keeps a spare, so that nothing is allocated in a free. No lock. */
@@ -20,6 +21,9 @@ vmm__pool_lease *vmm__pool_lease_find(vmm_pool *pool, vmm__u64 id);
 
 /* If the request's stream is being captured, it is the capture's from here on. */
 vmm_status vmm__pool_join_capture(vmm_pool *pool, vmm__pool_request *request, const char *function, vmm_error *error);
+
+/* The request is served, or not. */
+void vmm__pool_leave_capture(vmm_pool *pool, const vmm__pool_request *request);
 
 /* Where a free on a stream goes: the lease of its capture, else `arena`. VMM__ARENA_MIXED: nowhere, the block must stay; it
  * takes more captures side by side than there are arenas. Under the pool lock. */

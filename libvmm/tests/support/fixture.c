@@ -24,6 +24,7 @@ static void release(void *data, void *pointer, size_t size) {
   fixture_memory *memory = data;
 
   (void)atomic_fetch_sub(&memory->out, (long long)size);
+  if (pointer != NULL) memset(pointer, 0x5A, size); /* who uses it still finds nothing */
   free(pointer);
 }
 

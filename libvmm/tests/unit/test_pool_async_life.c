@@ -295,7 +295,7 @@ static void come(void *data, int op, u64 opportunity) {
 
 TEST(a_tail_that_a_growth_holds_is_its_streams_own_when_another_comes) {
   vmm_fault_rule rule;
-  u64 tail, block, other;
+  u64 tail, block, other, extra, between;
   void *a;
   fixture f;
   int fail, events;
@@ -306,8 +306,11 @@ TEST(a_tail_that_a_growth_holds_is_its_streams_own_when_another_comes) {
 
       CHECK_CALL(open(&f, 0, events, 0));
       CHECK_CALL(a = new_stream(&f));
+      CHECK_CALL(extra = take(&f, MIB / 2, a)); /* not held: what could be sealed */
+      CHECK_CALL(between = take(&f, MIB / 2, a));
       CHECK_CALL(tail = take(&f, MIB, a));
       CHECK_CALL(spin(&f, a, 20 * MS));
+      CHECK_CALL(give(&f, extra, a));
       CHECK_CALL(give(&f, tail, a));
       CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
       rule.op = VMM_OP_mem_create;
@@ -321,8 +324,10 @@ TEST(a_tail_that_a_growth_holds_is_its_streams_own_when_another_comes) {
       CHECK_EQ(block, fail ? 0 : tail);
       CHECK_CALL(fixture_clear(&f));
       CHECK_OK(vmm_pool_check(f.pool, &f.error));
-      CHECK_CALL(other = take_flags(&f, MIB / 4, NULL, VMM_REQUEST_NO_GROWTH)); /* a race, were the tail idle */
+      /* a race, were the tail idle */
+      CHECK_CALL(other = take_flags(&f, fail ? 3 * MIB / 4 : MIB / 4, NULL, VMM_REQUEST_NO_GROWTH));
       CHECK(other != 0);
+      CHECK_CALL(give(&f, between, a));
       if (block != 0) CHECK_CALL(give(&f, block, a));
       CHECK_CALL(give(&f, other, NULL));
       if (events == VMM_EVENTS_LAZY) CHECK_OK(vmm_device_forget_stream(f.device, a, NULL));

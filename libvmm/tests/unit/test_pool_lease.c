@@ -159,6 +159,38 @@ TEST(an_aborted_capture_gives_its_memory_back) {
 }
 
 /* The home stream too, through the functions that name no stream. */
+/* The capture ends while an allocation in it grows the pool. */
+static void end_meanwhile(void *data, int op, u64 opportunity) {
+  capture *c = data;
+
+  (void)op;
+  if (opportunity != 1) return;
+  OK(vmm_raw_stream_end_capture(c->f.sim, c->stream, &c->graph));
+  OK(vmm_raw_graph_destroy(c->f.sim, c->graph));
+  CHECK_OK(vmm_device_capture_end(c->f.device, c->stream, VMM_CAPTURE_ABORTED, &c->lease, &c->f.error));
+}
+
+TEST(a_capture_that_ends_under_an_allocation_takes_nothing_from_it) {
+  vmm_fault_rule rule;
+  u64 block;
+  capture c;
+
+  CHECK_CALL(open_with_streams(&c, NULL));
+  CHECK_CALL(begin(&c));
+  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
+  rule.op = VMM_OP_mem_create;
+  rule.hook = end_meanwhile;
+  rule.hook_data = &c;
+  CHECK_OK(vmm_fault_add(c.f.fault, &rule, NULL, NULL));
+  CHECK_CALL(block = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(fixture_clear(&c.f));
+  CHECK_EQ(fixture_stats(c.f.pool).lease_count, 0);
+  CHECK_OK(vmm_pool_check(c.f.pool, &c.f.error));
+  CHECK_OK(vmm_pool_free_async(c.f.pool, block, c.stream, NULL));
+  CHECK_CALL(fixture_compare(&c.f));
+  CHECK_CALL(close_all(&c));
+}
+
 TEST(a_captured_home_stream_leases_as_well) {
   u64 first, second, third;
   fixture_options options;
