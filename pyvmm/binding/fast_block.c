@@ -71,7 +71,10 @@ static PyObject *block_enter(PyObject *object, PyObject *unused) {
   return object;
 }
 
-static PyObject *block_exit(PyObject *object, PyObject *unused) { return block_close(object, unused); }
+static PyObject *block_exit(PyObject *object, PyObject *const *given, Py_ssize_t count, PyObject *names) {
+  (void)given, (void)count, (void)names;
+  return block_close(object, NULL);
+}
 
 static PyObject *block_take(PyObject *object, PyObject *unused) {
   (void)unused;
@@ -136,7 +139,7 @@ static PyMethodDef block_methods[] = {
      "close($self, /)\n--\n\nFrees it, ordered on its stream. Closing twice is fine, and so is closing after the "
      "pool."},
     {"__enter__", block_enter, METH_NOARGS, NULL},
-    {"__exit__", block_exit, METH_VARARGS, NULL},
+    {"__exit__", FAST(block_exit), NULL},
     {"_take", block_take, METH_NOARGS, "Takes the right to free it; False if somebody has."},
     {NULL, NULL, 0, NULL}};
 
