@@ -19,7 +19,7 @@ CONFIGURE := $(CMAKE) -S libvmm -G Ninja -DCMAKE_MAKE_PROGRAM=$(NINJA) -DVMM_WER
 
 C_FILES := $(shell find libvmm -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.map' -o -name '*.in' -o -name '*.cmake' -o -name CMakeLists.txt)
 PY_FILES := $(shell find pyvmm -name '*.py' -o -name '*.pyi' -o -name py.typed -o -name '*.c' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null)
-C_STYLE := $(shell find libvmm -name '*.[ch]')
+C_STYLE := $(shell find libvmm pyvmm -name '*.[ch]')
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test build install test-c test-py test-gpu packaging conformance faults mutants asan ubsan tsan \

@@ -113,6 +113,7 @@ def check_c(root: Path, report: Report) -> None:
     src = root / "libvmm" / "src"
     files = sorted([*src.rglob("*.[ch]"), *(root / "libvmm" / "tests").rglob("*.[ch]")])
     files += sorted(path for folder in ("examples", "bench") for path in (root / "libvmm" / folder).rglob("*.[ch]"))
+    files += sorted((root / "pyvmm").rglob("*.[ch]"))
     for path in files:
         name, text = str(path.relative_to(root)), path.read_text(encoding="utf-8")
         code = strip_c(text)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -179,12 +180,16 @@ def test_an_installed_library_asks_for_nothing_forbidden(prefix: Path) -> None:
 
 @pytest.mark.parametrize("compiler", compilers("gcc", "clang"))
 def test_no_warning_from_either_compiler(compiler: str, tmp_path: Path) -> None:
-    """Every file of the library, by itself, with the whole list of warnings as errors."""
+    """Every file of the library and of the Python extension, by itself, with the whole list of warnings as errors."""
     numbers = ["-D_GNU_SOURCE", '-DVMM_VERSION_STRING="0"', "-DVMM_VERSION_NUMBER=0"]
     paths = [f"-I{LIBVMM / 'include'}", f"-I{LIBVMM / 'src'}"]
     sources = sorted((LIBVMM / "src").glob("*/*.c"))
     assert sources
     run(compiler, "-std=c11", "-O1", *WARNINGS, "-Werror", *numbers, *paths, "-c", *sources, cwd=tmp_path)
+    ours = sorted((ROOT / "pyvmm" / "binding").glob("*.c"))
+    assert ours
+    paths = [f"-I{LIBVMM / 'include'}", "-isystem", sysconfig.get_path("include")]
+    run(compiler, "-std=c11", "-O1", *WARNINGS, "-Werror", *paths, "-c", *ours, cwd=tmp_path)
 
 
 # ---- the wheel ------------------------------------------------------------------------------------------------------
