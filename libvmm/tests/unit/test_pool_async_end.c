@@ -163,4 +163,32 @@ TEST(on_a_lost_device_frees_and_forgets_go_on_and_allocs_say_so) {
   }
 }
 
+/* A forgotten stream has no handle any more, and the legacy stream's is 0. */
+TEST(the_legacy_stream_is_not_taken_for_one_that_is_forgotten) {
+  fixture_options options;
+  void *home = NULL, *a = NULL;
+  u64 block, other;
+  fixture f;
+
+  fixture_defaults(&options);
+  options.no_pool = true;
+  CHECK_CALL(fixture_open(&f, &options));
+  OK(vmm_raw_stream_create(f.sim, &home, 1));
+  OK(vmm_raw_stream_create(f.sim, &a, 1));
+  options.pool.home_stream = home;
+  CHECK_CALL(f.pool = fixture_add_pool(&f, &options.pool));
+  CHECK_CALL(other = fixture_alloc(&f, 4096));
+  CHECK_OK(vmm_pool_alloc_async(f.pool, 4096, a, &block, &f.error));
+  OK(vmm_raw_kernel_spin(f.sim, a, 20 * MS));
+  CHECK_OK(vmm_pool_free_async(f.pool, block, a, NULL));
+  CHECK_OK(vmm_device_forget_stream(f.device, a, NULL)); /* its memory waits for the work */
+  CHECK_OK(vmm_pool_free_async(f.pool, other, NULL, NULL));
+  CHECK_EQ(fixture_stats(f.pool).limbo_count, 1); /* nobody named it by an allocation */
+  OK(vmm_raw_stream_destroy(f.sim, a));
+  CHECK_OK(vmm_pool_destroy(f.pool, VMM_DESTROY_IDLE, NULL));
+  f.pools[0] = NULL;
+  OK(vmm_raw_stream_destroy(f.sim, home));
+  CHECK_CALL(fixture_close(&f));
+}
+
 RUN_TESTS()

@@ -118,6 +118,23 @@ TEST(a_record_that_fails_is_counted_and_a_context_wide_fence_stands_in) {
   }
 }
 
+TEST(what_a_forgotten_stream_could_not_fence_waits_for_the_context) {
+  u64 address, other;
+  pair p;
+
+  CHECK_CALL(open_pair(&p, VMM_EVENTS_LAZY, 0));
+  CHECK_CALL(a_has_it(&p, &address));
+  CHECK_OK(vmm_pool_free_async(p.f.pool, address, p.a, NULL));
+  CHECK_CALL(fixture_rule(&p.f, "cuEventRecord:UNKNOWNx*"));
+  CHECK_OK(vmm_device_forget_stream(p.f.device, p.a, NULL));
+  CHECK_EQ(fixture_stats(p.f.pool).fence_failures, 1);
+  CHECK_CALL(fixture_clear(&p.f));
+  CHECK_OK_ERROR(take(&p.f, MIB, p.b, false, &other), &p.f.error); /* b waits for all of it */
+  CHECK_EQ(vmm_raw_stream_query(p.f.sim, p.b), VMM_CODE_NOT_READY);
+  CHECK_OK(vmm_pool_free_async(p.f.pool, other, p.b, NULL));
+  CHECK_CALL(close_pair(&p));
+}
+
 TEST(a_free_on_a_stream_that_was_never_named_waits_for_the_context) {
   u64 address, again;
   int events;
@@ -205,7 +222,7 @@ TEST(while_a_capture_is_announced_a_trim_leaves_other_streams_memory_alone) {
   int how;
   pair p;
 
-  for (how = 0; how < 3; how++) {
+  for (how = 0; how < 4; how++) {
     fixture_options options;
     void *home, *both[2];
 
@@ -220,7 +237,12 @@ TEST(while_a_capture_is_announced_a_trim_leaves_other_streams_memory_alone) {
     options.pool.limit = options.pool.mapping_min = options.pool.mapping_max = MIB;
     CHECK_CALL(p.f.pool = fixture_add_pool(&p.f, &options.pool));
     both[0] = p.a, both[1] = p.b;
-    if (how == 0) { /* alone, and not the home stream */
+    if (how == 3) { /* one of several */
+      CHECK_OK(take(&p.f, 256, p.b, true, &address));
+      CHECK_OK(vmm_pool_free_async(p.f.pool, address, p.b, NULL));
+      vmm_driver_wait(p.f.driver, MS);
+    }
+    if (how % 3 == 0) { /* alone, and not the home stream */
       CHECK_OK(take(&p.f, MIB, p.a, true, &address));
     } else { /* the home stream, and a stranger */
       CHECK_OK(vmm_pool_alloc(p.f.pool, MIB, &address, NULL));
@@ -234,7 +256,7 @@ TEST(while_a_capture_is_announced_a_trim_leaves_other_streams_memory_alone) {
     CHECK_EQ(trimmed, 0);
     CHECK_OK(vmm_pool_trim_async(p.f.pool, 0, &trimmed, NULL, NULL));
     CHECK_EQ(trimmed, 0);
-    if (how == 0) { /* its own order is enough, whoever else failed meanwhile */
+    if (how % 3 == 0) { /* its own order is enough, whoever else failed meanwhile */
       CHECK_OK_ERROR(take(&p.f, MIB, p.a, false, &again), &p.f.error);
       CHECK_OK(vmm_pool_free_async(p.f.pool, again, p.a, NULL));
     }

@@ -43,6 +43,28 @@ TEST(streams_that_come_and_go_leave_nothing_behind) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* As many as there can be arenas, and more. */
+TEST(streams_that_are_forgotten_make_room_for_others) {
+  fixture_options options;
+  u64 address;
+  void *stream;
+  fixture f;
+  int i;
+
+  fixture_defaults(&options);
+  CHECK_CALL(fixture_open(&f, &options));
+  for (i = 0; i < 1100; i++) {
+    OK(vmm_raw_stream_create(f.sim, &stream, 1));
+    CHECK_OK_ERROR(vmm_pool_alloc_async(f.pool, 4096, stream, &address, &f.error), &f.error);
+    CHECK_OK(vmm_pool_free_async(f.pool, address, stream, NULL));
+    CHECK_OK(vmm_device_forget_stream(f.device, stream, NULL));
+    OK(vmm_raw_stream_destroy(f.sim, stream));
+    if (i % 64 == 63) CHECK_OK(vmm_pool_trim(f.pool, 0, 0, NULL, NULL)); /* what has passed is swept */
+  }
+  CHECK(fixture_stats(f.pool).stream_count <= 64);
+  CHECK_CALL(fixture_close(&f));
+}
+
 /* Another stream comes, and entries go, while a free records its event. */
 typedef struct comer {
   fixture *f;
