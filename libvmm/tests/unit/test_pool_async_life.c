@@ -175,8 +175,8 @@ TEST(an_eager_seal_that_was_taken_back_is_not_for_later_frees) {
   vmm_driver_wait(f.driver, 5 * MS);
   CHECK_CALL(first = take(&f, MIB, a));
   CHECK_CALL(second = take(&f, MIB, a));
-  CHECK_CALL(give(&f, first, a));
   CHECK_CALL(spin(&f, a, 5 * MS));
+  CHECK_CALL(give(&f, first, a));
   CHECK_OK(vmm_pool_trim_async(f.pool, 1ull << 60, NULL, NULL, NULL)); /* seals */
   CHECK_CALL(spin(&f, a, 40 * MS));
   CHECK_CALL(give(&f, second, a));
