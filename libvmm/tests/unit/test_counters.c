@@ -106,6 +106,103 @@ TEST(what_is_moved_is_counted) {
   CHECK_CALL(fixture_close(&f));
 }
 
+TEST(what_streams_and_captures_do_is_counted) {
+  void *streams[2] = {NULL, NULL}, *graph = NULL;
+  vmm_lease *lease = NULL;
+  vmm_pool_stats s;
+  u64 a = 0, b = 0;
+  fixture f;
+  int i;
+
+  CHECK_CALL(open_story(&f, 0));
+  for (i = 0; i < 2; i++) OK(vmm_raw_stream_create(f.sim, &streams[i], 1));
+  CHECK_OK(vmm_pool_alloc_async(f.pool, 64 * KIB, streams[0], &a, NULL));
+  CHECK_OK(vmm_pool_alloc_async(f.pool, 128 * KIB, streams[1], &b, NULL));
+  OK(vmm_raw_kernel_spin(f.sim, streams[0], MS));
+  CHECK_OK(vmm_pool_free_async(f.pool, a, streams[0], NULL));
+  CHECK_OK(vmm_pool_free_multi(f.pool, b, streams, 2, NULL));
+  s = fixture_stats(f.pool);
+  SAME(s, stream_count, 2);
+  SAME(s, ordered_bytes, 192 * KIB);
+  SAME(s, seal_count, 0);
+  SAME(s, wait_count, 0);
+  SAME(s, limbo_count, 1);
+  SAME(s, fence_failures, 0);
+  CHECK_OK(vmm_pool_set_limit(f.pool, 192 * KIB, NULL));
+  CHECK_OK(vmm_pool_alloc_async(f.pool, 64 * KIB, streams[1], &a, NULL)); /* made to wait */
+  s = fixture_stats(f.pool);
+  SAME(s, stream_count, 2);
+  SAME(s, ordered_bytes, 128 * KIB);
+  SAME(s, seal_count, 2);
+  SAME(s, wait_count, 1);
+  SAME(s, limbo_count, 1);
+  SAME(s, fence_failures, 0);
+  CHECK_OK(vmm_device_capture_begin(f.device, streams[1], NULL));
+  OK(vmm_raw_stream_begin_capture(f.sim, streams[1], 0));
+  CHECK_OK(vmm_pool_free_async(f.pool, a, streams[1], NULL));
+  OK(vmm_raw_stream_end_capture(f.sim, streams[1], &graph));
+  OK(vmm_raw_graph_destroy(f.sim, graph));
+  CHECK_OK(vmm_device_capture_end(f.device, streams[1], VMM_CAPTURE_COMMITTED, &lease, NULL));
+  s = fixture_stats(f.pool);
+  SAME(s, lease_count, 1);
+  SAME(s, lease_bytes, 64 * KIB);
+  CHECK_OK(vmm_lease_release(lease, NULL));
+  s = fixture_stats(f.pool);
+  SAME(s, lease_count, 0);
+  SAME(s, lease_bytes, 0);
+  SAME(s, stream_count, 2);
+  SAME(s, ordered_bytes, 192 * KIB);
+  SAME(s, seal_count, 2);
+  SAME(s, wait_count, 1);
+  SAME(s, limbo_count, 1);
+  SAME(s, fence_failures, 0);
+  for (i = 0; i < 2; i++) {
+    CHECK_OK(vmm_device_forget_stream(f.device, streams[i], NULL));
+    OK(vmm_raw_stream_destroy(f.sim, streams[i]));
+  }
+  CHECK_CALL(fixture_close(&f));
+}
+
+TEST(what_is_left_pending_is_counted) {
+  vmm_pool_stats s;
+  u64 a, b;
+  fixture f;
+
+  CHECK_CALL(open_story(&f, 0));
+  a = fixture_alloc(&f, 64 * KIB);
+  b = fixture_alloc(&f, 128 * KIB);
+  OK(vmm_raw_kernel_spin(f.sim, NULL, 5 * MS));
+  fixture_free(&f, a);
+  fixture_free(&f, b);
+  CHECK_OK(vmm_pool_trim_async(f.pool, 0, NULL, NULL, NULL));
+  s = fixture_stats(f.pool);
+  SAME(s, pending_bytes, 192 * KIB);
+  SAME(s, revived_bytes, 0);
+  CHECK_EQ(a, fixture_alloc(&f, 64 * KIB));
+  s = fixture_stats(f.pool);
+  SAME(s, pending_bytes, 128 * KIB);
+  SAME(s, revived_bytes, 64 * KIB);
+  fixture_free(&f, a);
+  CHECK_CALL(fixture_close(&f));
+}
+
+TEST(a_fence_that_fails_is_counted) {
+  void *stream = NULL;
+  u64 address = 0;
+  fixture f;
+
+  CHECK_CALL(open_story(&f, 0));
+  OK(vmm_raw_stream_create(f.sim, &stream, 1));
+  CHECK_OK(vmm_pool_alloc_async(f.pool, 64 * KIB, stream, &address, NULL));
+  CHECK_OK(vmm_pool_free_async(f.pool, address, stream, NULL));
+  CHECK_CALL(fixture_rule(&f, "cuEventRecord:UNKNOWNx*"));
+  CHECK_OK(vmm_device_forget_stream(f.device, stream, NULL));
+  CHECK_CALL(fixture_clear(&f));
+  CHECK_EQ(fixture_stats(f.pool).fence_failures, 1);
+  OK(vmm_raw_stream_destroy(f.sim, stream));
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(every_failure_of_a_pool_is_counted) {
   vmm_pool_stats s;
   u64 a = 0;

@@ -114,6 +114,55 @@ TEST(a_block_of_a_capture_goes_back_to_its_lease_whoever_frees_it) {
   CHECK_CALL(close_all(&c));
 }
 
+/* A graph of 5 ms that writes to a block which its capture allocated and freed; launched, and released at once. */
+static void release_under_work(capture *c, u64 *inside) {
+  CHECK_CALL(begin(c));
+  CHECK_CALL(*inside = alloc_on(c, MIB, c->stream));
+  OK(vmm_raw_kernel_spin(c->f.sim, c->stream, 5 * MS));
+  OK(vmm_raw_kernel_fill(c->f.sim, c->stream, *inside, MIB, 7));
+  CHECK_OK(vmm_pool_free_async(c->f.pool, *inside, c->stream, NULL));
+  CHECK_CALL(end(c, VMM_CAPTURE_COMMITTED));
+  CHECK_OK(vmm_pool_trim(c->f.pool, 0, 0, NULL, NULL)); /* what the free asked for was fenced then */
+  CHECK_CALL(launch(c));
+  CHECK_CALL(release(c));
+}
+
+TEST(what_a_lease_held_waits_for_the_last_launch) {
+  vmm_request request;
+  u64 inside, other = 0;
+  capture c;
+
+  CHECK_CALL(open_with_streams(&c, NULL));
+  CHECK_CALL(release_under_work(&c, &inside));
+  CHECK_OK(vmm_request_init(&request, sizeof request));
+  request.size = MIB;
+  request.flags = VMM_REQUEST_ON_STREAM | VMM_REQUEST_NO_GROWTH;
+  request.stream = c.other;
+  CHECK_OK_ERROR(vmm_pool_alloc_with(c.f.pool, &request, &other, &c.f.error), &c.f.error);
+  CHECK_EQ(other, inside);
+  CHECK_EQ(fixture_stats(c.f.pool).wait_count, 1);
+  CHECK_OK(vmm_sim_new_owner(c.f.sim, other, MIB));
+  OK(vmm_raw_kernel_fill(c.f.sim, c.other, other, MIB, 9)); /* the simulator would tell if it did not come after */
+  CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
+  CHECK_CALL(close_all(&c));
+}
+
+TEST(a_trim_waits_for_the_last_launch_too) {
+  u64 inside, before, done = 0, start;
+  capture c;
+
+  CHECK_CALL(open_with_streams(&c, NULL));
+  CHECK_CALL(before = alloc_on(&c, 4 * MIB, c.stream)); /* for the trim in between */
+  CHECK_OK(vmm_pool_free_async(c.f.pool, before, c.stream, NULL));
+  CHECK_CALL(release_under_work(&c, &inside));
+  start = vmm_driver_now(c.f.driver);
+  CHECK_OK(vmm_pool_trim(c.f.pool, 0, 0, &done, &c.f.error));
+  CHECK(vmm_driver_now(c.f.driver) - start >= 4 * MS);
+  CHECK(done >= MIB);
+  CHECK_EQ(fixture_stats(c.f.pool).committed_bytes, 0);
+  CHECK_CALL(close_all(&c));
+}
+
 TEST(a_lease_that_ends_makes_ordinary_blocks_of_those_that_live) {
   u64 kept, other;
   capture c;
