@@ -133,6 +133,7 @@ TEST(what_a_forgotten_stream_could_not_fence_waits_for_the_context) {
     CHECK_EQ(fixture_stats(p.f.pool).fence_failures, 1);
     CHECK_CALL(fixture_clear(&p.f));
     CHECK_OK_ERROR(take(&p.f, MIB, p.b, false, &other), &p.f.error); /* b waits for all of it */
+    vmm_driver_wait(p.f.driver, 2 * MS);                             /* its own work is over by then */
     CHECK_EQ(vmm_raw_stream_query(p.f.sim, p.b), VMM_CODE_NOT_READY);
     CHECK_OK(vmm_pool_free_async(p.f.pool, other, p.b, NULL));
     CHECK_CALL(close_pair(&p));
@@ -155,6 +156,7 @@ TEST(a_free_on_a_stream_that_was_never_named_waits_for_the_context) {
     CHECK_EQ(fixture_stats(p.f.pool).ordered_bytes, MIB);
     CHECK_OK_ERROR(take(&p.f, MIB, p.b, false, &again), &p.f.error); /* b waits */
     CHECK_EQ(fixture_stats(p.f.pool).wait_count, 1);
+    vmm_driver_wait(p.f.driver, 2 * MS); /* its own work is over by then */
     CHECK_EQ(vmm_raw_stream_query(p.f.sim, p.b), VMM_CODE_NOT_READY);
     CHECK_OK(vmm_pool_free_async(p.f.pool, again, p.b, NULL));
     CHECK_CALL(close_pair(&p));
@@ -297,6 +299,7 @@ TEST(a_block_that_is_vouched_for_goes_to_nobody_under_its_own_scrub) {
       if (!fail) CHECK_OK(vmm_pool_free_idle(p.f.pool, address, NULL));
       CHECK_CALL(fixture_clear(&p.f));
       CHECK_OK_ERROR(take(&p.f, MIB, p.b, false, &other), &p.f.error);
+      vmm_driver_wait(p.f.driver, 2 * MS); /* its own work is over by then */
       CHECK_EQ(vmm_raw_stream_query(p.f.sim, p.b), VMM_CODE_NOT_READY);
       CHECK_OK(vmm_pool_free_async(p.f.pool, other, p.b, NULL));
       CHECK_CALL(close_pair(&p));

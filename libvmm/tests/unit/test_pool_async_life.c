@@ -115,6 +115,7 @@ TEST(an_eager_event_is_behind_all_that_it_stands_for) {
     }
     CHECK_CALL(block = take_flags(&f, MIB / 2, c, VMM_REQUEST_NO_GROWTH)); /* the other half: not before a is done */
     CHECK(block != 0);
+    vmm_driver_wait(f.driver, 2 * MS); /* its own work is over by then */
     CHECK_EQ(vmm_raw_stream_query(f.sim, c), VMM_CODE_NOT_READY);
     CHECK_CALL(give(&f, other, how == 0 ? b : a));
     CHECK_CALL(give(&f, block, c));
@@ -154,6 +155,7 @@ TEST(an_eager_seal_that_was_taken_back_is_not_forgotten) {
   CHECK_EQ(half, block);
   CHECK_CALL(other = take_flags(&f, MIB, b, VMM_REQUEST_NO_GROWTH));
   CHECK(other != 0);
+  vmm_driver_wait(f.driver, 2 * MS);                            /* its own work is over by then */
   CHECK_EQ(vmm_raw_stream_query(f.sim, b), VMM_CODE_NOT_READY); /* it was made to wait */
   CHECK_CALL(give(&f, half, a));
   CHECK_CALL(give(&f, other, b));
@@ -179,12 +181,14 @@ TEST(an_eager_seal_that_was_taken_back_is_not_for_later_frees) {
   CHECK_CALL(give(&f, first, a));
   CHECK_OK(vmm_pool_trim_async(f.pool, 1ull << 60, NULL, NULL, NULL)); /* seals */
   CHECK_CALL(spin(&f, a, 40 * MS));
+  OK(vmm_raw_kernel_fill(f.sim, a, second, MIB, 4));
   CHECK_CALL(give(&f, second, a));
   CHECK_CALL(own = take(&f, MIB + MIB / 2, a)); /* needs both */
   CHECK_EQ(own, first < second ? first : second);
   vmm_driver_wait(f.driver, 10 * MS);
   CHECK_CALL(other = take_flags(&f, MIB / 2, b, VMM_REQUEST_NO_GROWTH));
   CHECK(other != 0);
+  vmm_driver_wait(f.driver, 2 * MS);                            /* its own work is over by then */
   CHECK_EQ(vmm_raw_stream_query(f.sim, b), VMM_CODE_NOT_READY); /* it waits */
   CHECK_CALL(give(&f, own, a));
   CHECK_CALL(give(&f, other, b));
@@ -387,6 +391,12 @@ TEST(a_growth_builds_on_a_tail_of_its_own_or_an_idle_one_and_on_no_other) {
     vmm_driver_wait(f.driver, 5 * MS);
     if (whose != 2) CHECK_CALL(give(&f, tail, a));
     else CHECK_OK(vmm_pool_free_idle(f.pool, tail, NULL));
+    if (whose == 0) { /* what a growth that fails gives back is its own still */
+      CHECK_CALL(fixture_rule(&f, "cuMemCreate:UNKNOWN"));
+      CHECK_EQ(take_flags(&f, 3 * MIB / 2, a, 0), 0);
+      CHECK_CALL(fixture_clear(&f));
+      CHECK(fixture_stats(f.pool).ordered_bytes >= MIB);
+    }
     CHECK_CALL(block = take(&f, 3 * MIB / 2, whose == 0 ? a : b));
     CHECK_EQ(block, whose == 1 ? tail + MIB : tail);
     CHECK_EQ(fixture_stats(f.pool).wait_count, 0);
