@@ -208,39 +208,6 @@ TEST(an_aborted_capture_gives_its_memory_back) {
 }
 
 /* The home stream too, through the functions that name no stream. */
-/* Launches are still queued when the lease ends. */
-TEST(what_a_lease_held_waits_for_the_last_launch) {
-  u64 block, other, start;
-  capture c;
-  int how;
-
-  for (how = 0; how < 2; how++) {
-    CHECK_CALL(open_with_streams(&c, NULL));
-    CHECK_CALL(other = alloc_on(&c, 256, c.other));
-    CHECK_CALL(begin(&c));
-    CHECK_CALL(block = alloc_on(&c, MIB, c.stream));
-    OK(vmm_raw_kernel_fill(c.f.sim, c.stream, block, MIB, 3));
-    CHECK_OK(vmm_pool_free_async(c.f.pool, block, c.stream, NULL));
-    CHECK_CALL(end(&c, VMM_CAPTURE_COMMITTED));
-    OK(vmm_raw_kernel_spin(c.f.sim, c.stream, 20 * MS));
-    CHECK_CALL(launch(&c));
-    CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
-    CHECK_CALL(release(&c));
-    start = vmm_driver_now(c.f.driver);
-    if (how == 0) {
-      CHECK_OK(vmm_pool_trim(c.f.pool, 0, 0, NULL, NULL)); /* a race, if it does not wait */
-      CHECK(vmm_driver_now(c.f.driver) - start >= 15 * MS);
-    } else {
-      CHECK_OK(vmm_pool_set_limit(c.f.pool, fixture_stats(c.f.pool).committed_bytes, NULL));
-      CHECK_CALL(other = alloc_on(&c, MIB, c.other)); /* made to wait for the launch */
-      CHECK_OK(vmm_sim_new_owner(c.f.sim, other, MIB));
-      OK(vmm_raw_kernel_fill(c.f.sim, c.other, other, MIB, 4));
-      CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
-    }
-    CHECK_CALL(close_all(&c));
-  }
-}
-
 /* The capture ends while an allocation in it grows the pool. */
 static void end_meanwhile(void *data, int op, u64 opportunity) {
   capture *c = data;
