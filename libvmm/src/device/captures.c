@@ -54,13 +54,9 @@ static vmm_lease *end_capture(vmm_device *device, const void *stream) {
 
 /* No graph uses the memory any more: whoever holds some hears of it. */
 static void end_lease(vmm_device *device, vmm_lease *lease) {
-  vmm__u64 round = vmm__device_round(device);
-  vmm__client *client;
+  vmm__client *client = NULL;
 
-  while ((client = vmm__device_next_client(device, round)) != NULL) {
-    client->end_lease(client, lease->id);
-    vmm__device_unpin_client(device, client);
-  }
+  while ((client = vmm__device_next_client(device, client)) != NULL) client->end_lease(client, lease->id);
   vmm__lock_acquire(&device->lock);
   remove_lease(device, lease);
   vmm__lock_release(&device->lock);
@@ -103,14 +99,9 @@ static bool wait_for_queueing(vmm_device *device) {
 
 /* Whatever it takes to lease memory, so that a free on the stream needs nothing. Under the structure lock. */
 static vmm_status prepare_clients(vmm__work *work) {
-  vmm_device *device = work->device;
-  vmm__u64 round = vmm__device_round(device);
-  vmm__client *client;
+  vmm__client *client = NULL;
 
-  while ((client = vmm__device_next_client(device, round)) != NULL) {
-    (void)client->prepare_lease(client, work);
-    vmm__device_unpin_client(device, client);
-  }
+  while ((client = vmm__device_next_client(work->device, client)) != NULL) (void)client->prepare_lease(client, work);
   return work->status;
 }
 

@@ -65,21 +65,22 @@ void vmm__device_add_client(vmm_device *device, vmm__client *client) {
   vmm__lock_release(&device->lock);
 }
 
+/* It stays in the list as long as it is pinned, so that whoever walks the list goes on from it. */
 void vmm__device_remove_client(vmm_device *device, vmm__client *client) {
   vmm__client **link;
 
   vmm__lock_acquire(&device->lock);
+  while (client->pins != 0) {
+    vmm__lock_release(&device->lock);
+    vmm__clock_wait(PIN_POLL_NS);
+    vmm__lock_acquire(&device->lock);
+  }
   for (link = &device->clients; *link != NULL; link = &(*link)->next)
     if (*link == client) {
       *link = client->next;
       device->counters.client_count--;
       break;
     }
-  while (client->pins != 0) {
-    vmm__lock_release(&device->lock);
-    vmm__clock_wait(PIN_POLL_NS);
-    vmm__lock_acquire(&device->lock);
-  }
   vmm__lock_release(&device->lock);
 }
 
@@ -94,27 +95,15 @@ vmm__client *vmm__device_pin_client(vmm_device *device, vmm__u64 address) {
   return client;
 }
 
-vmm__u64 vmm__device_round(vmm_device *device) {
-  vmm__u64 round;
+vmm__client *vmm__device_next_client(vmm_device *device, vmm__client *client) {
+  vmm__client *next;
 
   vmm__lock_acquire(&device->lock);
-  round = ++device->rounds;
+  next = client == NULL ? device->clients : client->next;
+  if (next != NULL) next->pins++;
+  if (client != NULL) client->pins--;
   vmm__lock_release(&device->lock);
-  return round;
-}
-
-vmm__client *vmm__device_next_client(vmm_device *device, vmm__u64 round) {
-  vmm__client *client;
-
-  vmm__lock_acquire(&device->lock);
-  for (client = device->clients; client != NULL; client = client->next)
-    if (client->visited < round) break;
-  if (client != NULL) {
-    client->visited = round;
-    client->pins++;
-  }
-  vmm__lock_release(&device->lock);
-  return client;
+  return next;
 }
 
 void vmm__device_unpin_client(vmm_device *device, vmm__client *client) {
@@ -124,15 +113,12 @@ void vmm__device_unpin_client(vmm_device *device, vmm__client *client) {
 }
 
 /* Those that have to call the driver: under the structure lock no client goes. */
-void vmm__device_forget_in_clients(struct vmm__work *work, const void *stream) {
-  vmm_device *device = work->device;
-  vmm__u64 round = vmm__device_round(device);
-  vmm__client *client;
+vmm_status vmm__device_forget_in_clients(struct vmm__work *work, const void *stream) {
+  vmm__client *client = NULL;
 
-  while ((client = vmm__device_next_client(device, round)) != NULL) {
-    client->forget_stream(client, work, stream);
-    vmm__device_unpin_client(device, client);
-  }
+  while ((client = vmm__device_next_client(work->device, client)) != NULL)
+    (void)client->forget_stream(client, work, stream);
+  return work->status;
 }
 
 /* ---- public ---- */

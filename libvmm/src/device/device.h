@@ -38,13 +38,13 @@ typedef struct vmm__client {
   unsigned pins; /* lookups that look at the owner now */
   /* An owner that nobody can name any more: true if it is ended; tries until `deadline`. */
   bool (*end_abandoned)(struct vmm__client *client, vmm__u64 deadline);
-  /* A stream is forgotten: what waits for its work records the last fence now. Under the structure lock. */
-  void (*forget_stream)(struct vmm__client *client, struct vmm__work *work, const void *stream);
+  /* A stream is forgotten: what waits for its work records the last fence now. TIMEOUT: it is not. Under the structure
+   * lock. */
+  vmm_status (*forget_stream)(struct vmm__client *client, struct vmm__work *work, const void *stream);
   /* A capture is announced: whatever it takes to lease memory to one more. Under the structure lock. */
   vmm_status (*prepare_lease)(struct vmm__client *client, struct vmm__work *work);
   /* A lease is over: no graph uses its memory any more. Makes no driver call. */
   void (*end_lease)(struct vmm__client *client, vmm__u64 lease);
-  vmm__u64 visited; /* the last round over all clients that saw it */
 } vmm__client;
 
 typedef struct vmm__device_counters {
@@ -83,7 +83,6 @@ struct vmm_device {
   vmm__lock lock; /* all below but the atomics */
   vmm__stream *streams;
   vmm__client *clients;
-  vmm__u64 rounds; /* over all clients */
   vmm_lease *leases;
   vmm__u64 lease_count; /* ever made */
   vmm__handle *idle, *quarantined;
@@ -122,16 +121,16 @@ void vmm__device_event(vmm_device *device, int kind, int op, int code, int attem
 void vmm__device_add_client(vmm_device *device, vmm__client *client);
 void vmm__device_remove_client(vmm_device *device, vmm__client *client);
 
-/* The owner of the range that holds an address, or NULL. It is not ended while pinned. Remove waits for that: a pin is
- * held for a lookup only, never across a driver call or a wait. */
-/* Each client once, pinned while it is looked at: start with a round of its own (vmm__device_round), NULL at the end. Those
- * that come meanwhile may be left out. */
-vmm__u64 vmm__device_round(vmm_device *device);
-vmm__client *vmm__device_next_client(vmm_device *device, vmm__u64 round);
+/* Each client once, pinned while it is looked at: NULL gives the first, and each call unpins the one it is given; NULL at
+ * the end. Those that come meanwhile are left out. Any number of threads may walk at the same time. */
+vmm__client *vmm__device_next_client(vmm_device *device, vmm__client *client);
 
-/* Tells every client that a stream is forgotten. Under the structure lock. */
-void vmm__device_forget_in_clients(struct vmm__work *work, const void *stream);
+/* Tells every client that a stream is forgotten. TIMEOUT: not all of them could be told in time, and it may be told again.
+ * Under the structure lock. */
+vmm_status vmm__device_forget_in_clients(struct vmm__work *work, const void *stream);
 
+/* The owner of the range that holds an address, or NULL. It is not ended while pinned. Remove waits for that: without the
+ * structure lock a pin is never held across a driver call or a wait. */
 vmm__client *vmm__device_pin_client(vmm_device *device, vmm__u64 address);
 void vmm__device_unpin_client(vmm_device *device, vmm__client *client);
 

@@ -233,7 +233,7 @@ vmm_status vmm_device_forget_stream(vmm_device *device, void *stream, vmm_error 
     (void)vmm__work_fail(&work, VMM_ERROR_CAPTURE, "the stream takes part in a capture");
     return vmm__work_finish(&work, error);
   }
-  vmm__device_forget_in_clients(&work, stream);
+  if (vmm__device_forget_in_clients(&work, stream) != VMM_OK) return vmm__work_finish(&work, error);
   recorded = record_last(&work, entry);
   vmm__lock_acquire(&device->lock);
   entry->known = false;

@@ -22,6 +22,21 @@ static bool by_handle(const vmm_pool *pool, const void *stream) {
   return (!pool->eager && stream != (void *)(size_t)2) || vmm__stream_is_same(stream, pool->home_stream);
 }
 
+/* What fits on a stream that has an entry is had under one hold of the lock. Else the entry, if there is one, is held from
+ * here on: another thread may forget the stream meanwhile. */
+static vmm__u64 place_first(vmm_pool *pool, vmm__pool_request *request) {
+  bool scrub = pool->scrub || (request->flags & VMM_REQUEST_SCRUB) != 0;
+  bool whole = !scrub && !vmm__device_lost(pool->device) && !vmm__captures_possible(pool->device);
+  vmm__u64 placed = 0;
+
+  vmm__lock_acquire(&pool->lock);
+  request->stream = vmm__pool_stream_find(pool, request->handle, 0);
+  if (request->stream != NULL && whole) placed = vmm__pool_place(pool, request);
+  if (request->stream != NULL && placed == 0) request->stream->users++;
+  vmm__lock_release(&pool->lock);
+  return placed;
+}
+
 vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsigned long long *address,
                               const char *function, vmm_error *error) {
   vmm__pool_stream *entry;
@@ -30,9 +45,12 @@ vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsign
 
   request->stream = NULL;
   if (by_handle(pool, request->handle)) {
-    vmm__lock_acquire(&pool->lock);
-    request->stream = vmm__pool_stream_find(pool, request->handle, 0);
-    vmm__lock_release(&pool->lock);
+    vmm__u64 placed = place_first(pool, request);
+
+    if (placed != 0) {
+      *address = placed;
+      return VMM_OK;
+    }
   }
   if (request->stream == NULL) {
     vmm__work_start(&work, pool->device, function, request->deadline_ns);

@@ -132,8 +132,8 @@ static vmm_pool *new_pool(vmm_device *device, const vmm_pool_options *options) {
   return NULL;
 }
 
-static void forget_stream(vmm__client *client, vmm__work *work, const void *stream) {
-  vmm__pool_forget_stream(client->owner, work, stream);
+static vmm_status forget_stream(vmm__client *client, vmm__work *work, const void *stream) {
+  return vmm__pool_forget_stream(client->owner, work, stream);
 }
 
 static vmm_status prepare_lease(vmm__client *client, vmm__work *work) {

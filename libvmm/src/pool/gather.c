@@ -107,7 +107,8 @@ static void seal(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
   int code = VMM_CODE_SUCCESS;
   bool exchanged;
 
-  if (entry->pending || is_empty(pool, entry) || !may_record(pool, work, entry) || !make_event(pool, entry)) return;
+  if (entry->pending || entry->forgotten || is_empty(pool, entry)) return;
+  if (!may_record(pool, work, entry) || !make_event(pool, entry)) return;
   if (!entry->eager && vmm__stream_use(&use, entry->whole ? NULL : entry->stream) != VMM_OK) return;
   vmm__lock_acquire(&pool->lock);
   exchanged = exchange(pool, entry);
@@ -135,9 +136,9 @@ static bool worth(vmm_pool *pool, const vmm__pool_stream *entry, unsigned arena,
 
 /* Whether an entry can go: its stream is forgotten, or it is one of many that nobody uses. Pool lock. */
 static bool is_ended(const vmm_pool *pool, const vmm__pool_stream *entry) {
-  if (entry->pending || entry == pool->alone) return false;
+  if (entry->pending || entry == pool->alone || entry->users != 0) return false;
   if (entry->forgotten) return true;
-  return entry->eager && entry->users == 0 && pool->stream_count > VMM__MANY_STREAMS &&
+  return entry->eager && pool->stream_count > VMM__MANY_STREAMS &&
          vmm__space_arena_bytes(&pool->space, entry->open) == 0;
 }
 
@@ -150,6 +151,8 @@ static vmm__pool_stream *take_ended(vmm_pool *pool) {
     if (!is_ended(pool, *link)) continue;
     entry = *link;
     *link = entry->next;
+    /* What an allocation under way brought while the stream was forgotten. */
+    vmm__space_arena_merge(&pool->space, entry->open, pool->limbo.open);
     vmm__space_arena_close(&pool->space, entry->open);
     vmm__space_arena_close(&pool->space, entry->sealed);
     pool->stream_count--;
@@ -298,17 +301,27 @@ static bool wait_for(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry, c
   return true;
 }
 
+/* First what an earlier seal is before, then what was freed since. */
+static vmm__u64 wait_for_both(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry,
+                              const vmm__pool_request *request) {
+  vmm__u64 address = 0;
+  int i;
+
+  for (i = 0; i < 2 && address == 0; i++) {
+    if (!entry->pending && worth(pool, entry, entry->open, request)) seal(pool, work, entry);
+    if (!entry->pending || !worth(pool, entry, entry->sealed, request)) break;
+    if (!wait_for(pool, work, entry, request)) break;
+    address = place(pool, request);
+  }
+  return address;
+}
+
 static vmm__u64 wait(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
   vmm__pool_stream *entry;
   vmm__u64 address = 0;
 
-  for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry)) {
-    if (entry == request->stream) continue;
-    if (!entry->pending && worth(pool, entry, entry->open, request)) seal(pool, work, entry);
-    if (!entry->pending || !worth(pool, entry, entry->sealed, request)) continue;
-    if (!wait_for(pool, work, entry, request)) continue;
-    address = place(pool, request);
-  }
+  for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry))
+    if (entry != request->stream) address = wait_for_both(pool, work, entry, request);
   return address;
 }
 
@@ -336,13 +349,15 @@ static void seal_last(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) 
   vmm__lock_release(&pool->lock);
 }
 
-void vmm__pool_forget_stream(vmm_pool *pool, vmm__work *work, const void *stream) {
+vmm_status vmm__pool_forget_stream(vmm_pool *pool, vmm__work *work, const void *stream) {
   vmm__pool_stream *entry;
 
-  vmm__lock_acquire(&pool->gather);
+  if (!vmm__lock_acquire_within(&pool->gather, vmm__work_time_left(work)))
+    return vmm__work_fail(work, VMM_ERROR_TIMEOUT, "what another thread asks the driver lasted beyond the deadline");
   vmm__lock_acquire(&pool->lock);
   entry = vmm__pool_stream_find(pool, stream, 0);
   vmm__lock_release(&pool->lock);
   if (entry != NULL && entry != &pool->home) seal_last(pool, work, entry); /* the home stream outlives the pool */
   vmm__lock_release(&pool->gather);
+  return VMM_OK;
 }

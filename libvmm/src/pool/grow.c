@@ -249,6 +249,17 @@ static vmm__u64 settle_pending(vmm_pool *pool, vmm__work *work, const vmm__pool_
   return placed;
 }
 
+/* Where streams are asked for captures, what waits for the whole context is sealed only with the structure lock. */
+static vmm__u64 gather_limbo(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  bool any;
+
+  if (request == NULL || !pool->device->detect_captures) return 0;
+  vmm__lock_acquire(&pool->lock);
+  any = vmm__space_arena_bytes(&pool->space, pool->limbo.open) != 0;
+  vmm__lock_release(&pool->lock);
+  return any ? vmm__pool_gather(pool, work, request) : 0;
+}
+
 /* Growth failed for want of memory: rather than that, the stream waits for others. */
 static bool wait_instead(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request, vmm__u64 *placed) {
   if (request == NULL || !vmm__memory_is_short(work->status)) return false;
@@ -294,6 +305,7 @@ static vmm_status grow(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
     if (vmm__device_lost(pool->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
     if (vmm__work_lock(work) == VMM_OK) {
       *placed = settle_pending(pool, work, request);
+      if (*placed == 0) *placed = gather_limbo(pool, work, request);
       if (is_closing(pool)) (void)vmm__work_fail(work, VMM_ERROR_BUSY, "the pool is being destroyed");
       else if (*placed == 0) (void)grow_once(pool, work, request, ahead, placed, grown);
     }

@@ -101,19 +101,26 @@ void vmm__pool_end_leases(vmm_pool *pool) {
 
 /* ---- captures ---- */
 
-/* Pool lock. */
-static vmm__pool_lease *join(vmm_pool *pool, vmm__u64 id) {
-  vmm__pool_lease *lease = vmm__pool_lease_find(pool, id);
+/* The lease of the capture that the stream takes part in; *id 0: it takes part in none. Under one hold of the lock: else the
+ * capture could end in between, and a lease would begin that nobody ends. */
+static vmm__pool_lease *join(vmm_pool *pool, const void *stream, vmm__u64 *id) {
+  vmm__pool_lease *lease;
 
+  vmm__lock_acquire(&pool->lock);
+  *id = vmm__stream_lease(pool->device, stream);
+  lease = *id != 0 ? vmm__pool_lease_find(pool, *id) : NULL;
   if (lease != NULL) lease->entry.users++;
+  vmm__lock_release(&pool->lock);
   return lease;
 }
 
 vmm_status vmm__pool_join_capture(vmm_pool *pool, vmm__pool_request *request, const char *function, vmm_error *error) {
-  vmm__u64 id = vmm__stream_lease(pool->device, request->handle);
-  vmm__pool_lease *lease;
+  vmm__u64 id;
+  vmm__pool_lease *lease = join(pool, request->handle, &id);
   vmm__work work;
 
+  if (lease != NULL) request->stream = &lease->entry;
+  if (lease != NULL) return VMM_OK;
   if (id == 0 && !vmm__captured_unannounced(pool->device, request->handle)) return VMM_OK;
   vmm__work_start(&work, pool->device, function, request->deadline_ns);
   if (id == 0) {
@@ -121,14 +128,8 @@ vmm_status vmm__pool_join_capture(vmm_pool *pool, vmm__pool_request *request, co
                          "the stream is being captured, which was not announced: see vmm_device_capture_begin");
     return vmm__work_finish(&work, error);
   }
-  vmm__lock_acquire(&pool->lock);
-  lease = join(pool, id);
-  vmm__lock_release(&pool->lock);
-  if (lease == NULL && vmm__pool_prepare_lease(pool, &work) == VMM_OK) {
-    vmm__lock_acquire(&pool->lock);
-    lease = join(pool, id);
-    vmm__lock_release(&pool->lock);
-  }
+  while (id != 0 && lease == NULL && vmm__pool_prepare_lease(pool, &work) == VMM_OK)
+    lease = join(pool, request->handle, &id);
   if (lease != NULL) request->stream = &lease->entry;
   return vmm__work_finish(&work, error);
 }

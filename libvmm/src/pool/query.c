@@ -40,13 +40,13 @@ vmm_status vmm_pool_find(vmm_pool *pool, unsigned long long address, vmm_block_i
 /* Plain allocations lie anywhere: no range tells whose an address is. */
 static vmm_status find_in_all(vmm_device *device, vmm__u64 address, vmm_pool **pool, vmm_block_info *block,
                               vmm_error *error) {
-  vmm__u64 round = vmm__device_round(device);
-  vmm__client *client;
+  vmm__client *client = NULL;
 
-  while ((client = vmm__device_next_client(device, round)) != NULL) {
-    if (find(client->owner, address, block, "vmm_device_find", NULL) == VMM_OK) *pool = client->owner;
+  while ((client = vmm__device_next_client(device, client)) != NULL) {
+    if (find(client->owner, address, block, "vmm_device_find", NULL) != VMM_OK) continue;
+    *pool = client->owner;
     vmm__device_unpin_client(device, client);
-    if (*pool != NULL) return VMM_OK;
+    return VMM_OK;
   }
   return unknown(address, "vmm_device_find", error);
 }

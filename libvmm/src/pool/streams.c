@@ -144,7 +144,6 @@ static void discard(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
 }
 
 void vmm__pool_stream_let_go(vmm_pool *pool, vmm__pool_stream *entry) {
-  if (!entry->eager) return; /* those end when their stream is forgotten */
   vmm__lock_acquire(&pool->lock);
   entry->users--;
   vmm__lock_release(&pool->lock);
@@ -154,7 +153,7 @@ void vmm__pool_stream_let_go(vmm_pool *pool, vmm__pool_stream *entry) {
 static vmm__pool_stream *find_and_hold(vmm_pool *pool, const void *stream, vmm__u64 id) {
   vmm__pool_stream *entry = vmm__pool_stream_find(pool, stream, id);
 
-  if (entry != NULL && entry->eager) entry->users++;
+  if (entry != NULL) entry->users++;
   return entry;
 }
 

@@ -22,7 +22,7 @@ typedef struct vmm__pool_stream {
   bool whole;       /* limbo: what any stream may use; its fence is context-wide */
   bool forgotten;   /* takes no more frees; gone once its seal has passed */
   bool leased;      /* not a stream, but an announced capture: see lease.h */
-  unsigned users;   /* eager: allocations under way that hold the entry */
+  unsigned users;   /* calls under way that hold the entry: it is not ended meanwhile */
   bool pending;     /* the seal's event is recorded and was not seen done */
   bool recorded;    /* eager: next_event is recorded behind all that is in the open arena */
   bool held;        /* a growth in progress relies on its memory: no seal may part the two */
@@ -47,7 +47,7 @@ vmm_status vmm__pool_reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned co
 /* The entry of a stream, NULL if it has none. `id`: 0, or the number of an eager one. Under the pool lock. */
 vmm__pool_stream *vmm__pool_stream_find(vmm_pool *pool, const void *stream, vmm__u64 id);
 
-/* Finds or makes the entry. An eager one gets its event too, and stays until it is let go. Needs no lock; may call the
+/* Finds or makes the entry, which stays until it is let go. An eager one gets its event too. Needs no lock; may call the
  * driver. */
 vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 id, vmm__pool_stream **out);
 
@@ -60,8 +60,9 @@ vmm_status vmm__pool_stream_id(vmm_pool *pool, vmm__work *work, void *stream, vm
  * Under the pool lock. */
 void vmm__pool_share(vmm_pool *pool);
 
-/* The stream is about to end: its last fence is recorded, and its handle never touched again. Needs the structure lock. */
-void vmm__pool_forget_stream(vmm_pool *pool, vmm__work *work, const void *stream);
+/* The stream is about to end: its last fence is recorded, and its handle never touched again. TIMEOUT: it is not forgotten.
+ * Needs the structure lock. */
+vmm_status vmm__pool_forget_stream(vmm_pool *pool, vmm__work *work, const void *stream);
 
 /* NULL, or what is wrong. Under the pool lock. */
 const char *vmm__pool_streams_check(vmm_pool *pool);
