@@ -116,13 +116,18 @@ TEST(a_block_of_a_capture_goes_back_to_its_lease_whoever_frees_it) {
 
 /* A graph of 5 ms that writes to a block which its capture allocated and freed; launched, and released at once. */
 static void release_under_work(capture *c, u64 *inside) {
+  u64 before;
+
+  CHECK_CALL(before = alloc_on(c, 4 * MIB, c->other));
   CHECK_CALL(begin(c));
   CHECK_CALL(*inside = alloc_on(c, MIB, c->stream));
   OK(vmm_raw_kernel_spin(c->f.sim, c->stream, 5 * MS));
   OK(vmm_raw_kernel_fill(c->f.sim, c->stream, *inside, MIB, 7));
   CHECK_OK(vmm_pool_free_async(c->f.pool, *inside, c->stream, NULL));
   CHECK_CALL(end(c, VMM_CAPTURE_COMMITTED));
-  CHECK_OK(vmm_pool_trim(c->f.pool, 0, 0, NULL, NULL)); /* what the free asked for was fenced then */
+  OK(vmm_raw_kernel_spin(c->f.sim, c->other, MS));
+  CHECK_OK(vmm_pool_free_async(c->f.pool, before, c->other, NULL));
+  CHECK_OK(vmm_pool_trim(c->f.pool, 0, 0, NULL, NULL)); /* a fence behind all that was freed so far */
   CHECK_CALL(launch(c));
   CHECK_CALL(release(c));
 }
@@ -148,12 +153,10 @@ TEST(what_a_lease_held_waits_for_the_last_launch) {
 }
 
 TEST(a_trim_waits_for_the_last_launch_too) {
-  u64 inside, before, done = 0, start;
+  u64 inside, done = 0, start;
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(before = alloc_on(&c, 4 * MIB, c.stream)); /* for the trim in between */
-  CHECK_OK(vmm_pool_free_async(c.f.pool, before, c.stream, NULL));
   CHECK_CALL(release_under_work(&c, &inside));
   start = vmm_driver_now(c.f.driver);
   CHECK_OK(vmm_pool_trim(c.f.pool, 0, 0, &done, &c.f.error));
