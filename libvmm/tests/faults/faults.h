@@ -86,7 +86,7 @@ typedef struct scenario {
   vmm_status (*call)(world *w, vmm_error *error);
   int policy, verify, scrub, driver_version;
   bool peer, capture, given_context, home, idle, full, exact, plain, gpu; /* the last: also over the CUDA driver */
-  u64 initial, limit;                                              /* granules a pool is made with, and may have */
+  u64 initial, limit;        /* granules a pool is made with, and may have */
   bool eager, wait, streams; /* events, prefer_wait; two streams besides the home stream */
   bool later;                /* the captured stream is not captured when the call is made, but by it or before */
   u64 events;                /* made on the way, and kept whatever the call answers */
