@@ -150,3 +150,28 @@ FACT("CAP-37", 0, capture_mode_exchanged) {
   EXPECT_EQ(conf_capture_mode(c, 1), 2);
   EXPECT_EQ(conf_capture_mode(c, 0), 1);
 }
+
+static void ask_captured(conf *c, void *data) {
+  scene *s = data;
+  conf_capture_mode(c, s->status); /* what it is to be for this question */
+  s->codes[0] = vmm_raw_stream_is_capturing(c->driver, s->captured, &s->status);
+}
+
+FACT("CAP-38", 0, captured_stream_asked) {
+  for (int mode = 0; mode < 3; mode++) {
+    for (int own = 0; own < 3; own++) {
+      scene s;
+      if (!set_scene(c, &s)) return;
+      begin(c, &s, mode);
+      s.status = own;
+      conf_on_thread(c, ask_captured, &s);
+      EXPECT(s.codes[0], VMM_CODE_SUCCESS);
+      EXPECT_EQ(s.status, 1);
+      s.status = 0;
+      EXPECT(vmm_raw_stream_is_capturing(c->driver, s.captured, &s.status), VMM_CODE_SUCCESS);
+      EXPECT_EQ(s.status, 1);
+      EXPECT(conf_end_capture(c, s.captured), VMM_CODE_SUCCESS);
+      clear_scene(c, &s);
+    }
+  }
+}
