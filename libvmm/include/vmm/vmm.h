@@ -203,7 +203,8 @@ typedef enum vmm_capture_end {
  * capture, nor the legacy stream is touched, so no announced capture is invalidated. Captures that are not announced are
  * outside the promise. Waits for a growth or scrub in progress.
  * Status: INVALID_ARGUMENT (the legacy stream cannot be captured), BUSY (already announced), OUT_OF_HOST_MEMORY,
- * TIMEOUT, DEVICE_LOST, FORKED. After failure nothing is announced. No driver call. */
+ * UNSUPPORTED (a pool of the device cannot hold more leases: about a thousand, less two for each stream that uses it),
+ * TIMEOUT, DEVICE_LOST, FORKED. After failure nothing is announced. May call the driver. */
 VMM_API vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error *error);
 
 /* Ends an announced capture; call it after cuStreamEndCapture. `how` is a vmm_capture_end.
@@ -457,7 +458,8 @@ VMM_API vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address
  * freed and the driver says is done, then what a trim has not unmapped yet; then the pool grows, and only then is the
  * stream made to wait for others (options->prefer_wait: before it grows). What fits makes no driver call with lazy events.
  * The first allocation on a stream registers it (vmm_device_register_stream), if events are lazy.
- * Status as vmm_pool_alloc. May call the driver. */
+ * Status as vmm_pool_alloc, and UNSUPPORTED (lazy events, and the pool cannot tell more streams apart: about five hundred, fewer
+ * by one for every two leases; forget those that ended). May call the driver. */
 VMM_API vmm_status vmm_pool_alloc_async(vmm_pool *pool, unsigned long long size, void *stream,
                                         unsigned long long *address, vmm_error *error);
 
@@ -468,7 +470,9 @@ VMM_API vmm_status vmm_pool_alloc_async(vmm_pool *pool, unsigned long long size,
  * Status: INVALID_ARGUMENT (NULL pool), UNKNOWN_ADDRESS, FORKED. No driver call with lazy events. */
 VMM_API vmm_status vmm_pool_free_async(vmm_pool *pool, unsigned long long address, void *stream, vmm_error *error);
 
-/* The same for a block that several streams use: it is free when the work queued on all of them is done. */
+/* The same for a block that several streams use: it is free when the work queued on all of them is done. If captures are
+ * announced on some of them, and that is not one stream alone, not even the captures are given it again: a graph would not
+ * wait for the others. It is free once all their leases have ended. Status besides: INVALID_ARGUMENT (no stream is named). */
 VMM_API vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void *const *streams, size_t count,
                                        vmm_error *error);
 

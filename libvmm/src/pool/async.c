@@ -192,6 +192,11 @@ vmm_status vmm_pool_free_async(vmm_pool *pool, unsigned long long address, void 
   return status == VMM_OK ? free_on(pool, address, stream, "vmm_pool_free_async", error) : status;
 }
 
+/* Whether the stream takes part in a capture that nobody announced. */
+static bool is_kept(const vmm_pool *pool, void *stream) {
+  return vmm__captured_unannounced(pool->device, stream) && vmm__stream_lease(pool->device, stream) == 0;
+}
+
 vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void *const *streams, size_t count,
                                vmm_error *error) {
   const char *function = "vmm_pool_free_multi";
@@ -202,14 +207,17 @@ vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void 
   if (status != VMM_OK) return status;
   if (streams == NULL || count == 0)
     return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "no stream is named");
-  if (count == 1) return free_on(pool, address, streams[0], function, error);
-  for (i = 0; i + 1 < count; i++) /* a capture among them takes it */
-    if (vmm__stream_lease(pool->device, streams[i]) != 0 || vmm__captured_unannounced(pool->device, streams[i])) break;
-  if (vmm__captured_unannounced(pool->device, streams[i])) {
+  for (i = 1; i < count && vmm__stream_is_same(streams[i], streams[0]); i++) {
+  }
+  if (i == count) return free_on(pool, address, streams[0], function, error);
+  for (i = 0; i < count && !is_kept(pool, streams[i]); i++) {
+  }
+  if (i < count) {
     found = keep(pool, address, streams[i]);
   } else {
     vmm__lock_acquire(&pool->lock);
-    found = give(pool, address, streams[i], NULL);
+    if (!vmm__captures_announced(pool->device) || !vmm__pool_shut(pool, address, streams, count, &found))
+      found = give(pool, address, streams[0], NULL);
     vmm__lock_release(&pool->lock);
   }
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);

@@ -17,13 +17,13 @@ static void drop_blocks(vmm_pool *pool) {
   }
 }
 
-/* Refuses while blocks live, unless forced; from then on nothing is allocated. */
-static vmm_status begin(vmm_pool *pool, vmm__work *work, int mode) {
+/* Refuses while blocks live, unless forced. With `close` nothing is allocated from then on. */
+static vmm_status begin(vmm_pool *pool, vmm__work *work, int mode, bool close) {
   vmm__lock_acquire(&pool->lock);
   if (pool->space.block_count != 0 && mode != VMM_DESTROY_FORCED && !work->teardown) {
     work->size = pool->space.block_count;
     (void)vmm__work_fail(work, VMM_ERROR_BUSY, "blocks are still live: free them or destroy by force");
-  } else {
+  } else if (close) {
     pool->closing = true;
   }
   vmm__lock_release(&pool->lock);
@@ -62,7 +62,7 @@ static vmm_status give_back(vmm_pool *pool, vmm__work *work) {
 }
 
 static vmm_status tear_down(vmm_pool *pool, vmm__work *work, int mode) {
-  if (vmm__work_lock(work) != VMM_OK || begin(pool, work, mode) != VMM_OK) return work->status;
+  if (vmm__work_lock(work) != VMM_OK || begin(pool, work, mode, true) != VMM_OK) return work->status;
   if (end_blocks(pool, work) == VMM_OK) (void)give_back(pool, work);
   if (work->status == VMM_OK) return VMM_OK;
   vmm__work_probe(work);
@@ -110,6 +110,9 @@ vmm_status vmm_pool_destroy(vmm_pool *pool, int mode, vmm_error *error) {
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_destroy: the mode is unknown");
   vmm__work_start(&work, pool->device, "vmm_pool_destroy", 0);
   work.round_left = work.attempts_left;
+  work.teardown = vmm__device_lost(pool->device);
+  if (begin(pool, &work, mode, false) != VMM_OK)
+    return vmm__work_finish(&work, error); /* others use it, and its thread */
   vmm__thread_stop(&pool->thread);
   if (end(pool, &work, mode) == VMM_OK) end_struct(pool, &work);
   else (void)vmm__ready_start(pool, &work); /* the pool still stands; without its thread, if none can be had */

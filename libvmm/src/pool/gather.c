@@ -231,6 +231,23 @@ static vmm__u64 tidy(vmm_pool *pool, vmm__work *work, bool all) {
   return 0;
 }
 
+/* Those with eager events that nobody uses wait for the whole context from here on, and go. */
+static vmm__u64 give_up_eager(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
+  vmm__pool_stream *entry;
+
+  (void)work;
+  (void)request;
+  vmm__lock_acquire(&pool->lock);
+  for (entry = pool->streams; entry != NULL; entry = entry->next) {
+    if (!entry->eager || entry->users != 0 || entry == pool->alone) continue;
+    if (entry->pending) into_limbo(pool, entry);
+    vmm__space_arena_merge(&pool->space, entry->open, pool->limbo.open);
+  }
+  vmm__lock_release(&pool->lock);
+  sweep(pool);
+  return 0;
+}
+
 static vmm__u64 tidy_all(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
   (void)request;
   return tidy(pool, work, true);
@@ -273,6 +290,8 @@ static vmm__u64 run(vmm_pool *pool, vmm__work *work, const vmm__pool_request *re
 void vmm__pool_tidy(vmm_pool *pool, vmm__work *work, bool all) {
   (void)run(pool, work, NULL, all ? tidy_all : tidy_some);
 }
+
+void vmm__pool_give_up_eager(vmm_pool *pool, vmm__work *work) { (void)run(pool, work, NULL, give_up_eager); }
 
 vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
   return run(pool, work, request, gather);

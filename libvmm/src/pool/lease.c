@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "pool/pool.h"
 
+enum { SHUT_OPERATIONS = 4 };
+
 /* Captures run side by side: a spare for each that is announced, and the one to come. */
 static bool has_spares(vmm_pool *pool) {
   const vmm__pool_lease *lease;
@@ -58,13 +60,25 @@ vmm__pool_lease *vmm__pool_lease_find(vmm_pool *pool, vmm__u64 id) {
   return spare;
 }
 
-/* Pool lock. */
+/* The last lease that shut memory away is over. Pool lock. */
+static void open_shut(vmm_pool *pool) {
+  const vmm__pool_lease *lease;
+
+  for (lease = pool->leases; lease != NULL; lease = lease->next)
+    if (lease->shuts) return;
+  if (vmm__space_arena_bytes(&pool->space, pool->shut) == 0) return;
+  pool->ordered_frees++;
+  vmm__space_arena_merge(&pool->space, pool->shut, pool->limbo.open);
+}
+
+/* It is out of the list. Pool lock. */
 static void dissolve(vmm_pool *pool, const vmm__pool_lease *lease) {
   vmm__space_arena_unstick(&pool->space, lease->entry.open);
   if (vmm__space_arena_bytes(&pool->space, lease->entry.open) != 0) pool->ordered_frees++; /* a fence is due */
   vmm__space_arena_merge(&pool->space, lease->entry.open, pool->limbo.open);
   vmm__space_arena_close(&pool->space, lease->entry.open);
   if (lease->id != 0) pool->lease_count--;
+  if (lease->shuts) open_shut(pool);
 }
 
 /* Takes a lease out: the one with this id, or any. */
@@ -155,4 +169,46 @@ unsigned vmm__pool_captured_arena(vmm_pool *pool, const void *stream, unsigned a
   if (id == 0) return arena;
   lease = vmm__pool_lease_find(pool, id);
   return lease != NULL ? lease->entry.open : VMM__ARENA_MIXED;
+}
+
+/* Whether captures are among the streams; their leases are marked. *all: each of them has one. Pool lock. */
+static bool mark(vmm_pool *pool, void *const *streams, size_t count, bool *all) {
+  bool any = false;
+  size_t i;
+
+  *all = true;
+  for (i = 0; i < count; i++) {
+    vmm__u64 id = vmm__stream_lease(pool->device, streams[i]);
+    vmm__pool_lease *lease = id != 0 ? vmm__pool_lease_find(pool, id) : NULL;
+
+    if (id == 0) continue;
+    any = true;
+    if (lease != NULL) lease->shuts = true;
+    else *all = false;
+  }
+  return any;
+}
+
+bool vmm__pool_shut(vmm_pool *pool, vmm__u64 address, void *const *streams, size_t count, bool *found) {
+  vmm__space *space = &pool->space;
+  vmm__pool_lease *lease;
+  vmm__block block;
+  bool all;
+
+  *found = vmm__space_find(space, address, &block) && block.address == address;
+  if (!mark(pool, streams, count, &all)) return false;
+  if (!*found) return true;
+  vmm__space_settle(space);
+  if (!all || vmm__space_short(space, pool->promised + SHUT_OPERATIONS, 0) != 0) { /* then it stays a block */
+    pool->counters.fence_failures++;
+    return true;
+  }
+  for (lease = pool->leases; lease != NULL; lease = lease->next)
+    if (lease->entry.open == block.arena) lease->shuts = true;
+  (void)vmm__space_free(space, address, pool->shut, &block);
+  (void)vmm__space_take(space, address, block.size, NULL); /* it may have stuck to a lease */
+  vmm__space_add(space, pool->shut, address, block.size);
+  pool->counters.free_count++;
+  pool->ordered_frees++;
+  return true;
 }

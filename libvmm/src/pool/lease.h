@@ -11,6 +11,7 @@ typedef struct vmm__pool_lease {
   vmm__u64 id;            /* the device's number of the lease; 0: a spare, for the next capture that uses the pool */
   vmm__pool_stream entry; /* what stands for the stream in requests; its users are those under way */
   bool ended;             /* it goes with the last of them */
+  bool shuts;             /* the shut arena is not to be used before it ends */
 } vmm__pool_lease;
 
 /* Keeps a spare, so that nothing is allocated in a free. No lock. */
@@ -28,6 +29,11 @@ void vmm__pool_leave_capture(vmm_pool *pool, const vmm__pool_request *request);
 /* Where a free on a stream goes: the lease of its capture, else `arena`. VMM__ARENA_MIXED: nowhere, the block must stay; it
  * takes more captures side by side than there are arenas. Under the pool lock. */
 unsigned vmm__pool_captured_arena(vmm_pool *pool, const void *stream, unsigned arena);
+
+/* Frees a block that several streams have used. If none of them is captured nothing is done, and the answer is false. Else
+ * nobody is given it, not even one of the captures, before all leases that it concerns have ended: a graph would not wait for
+ * the other streams, nor one branch of it for another. *found: whether a block starts there. Under the pool lock. */
+bool vmm__pool_shut(vmm_pool *pool, vmm__u64 address, void *const *streams, size_t count, bool *found);
 
 /* What the lease holds waits for the context, and is then idle. No driver call. */
 void vmm__pool_end_lease(vmm_pool *pool, vmm__u64 id);

@@ -57,6 +57,7 @@ struct vmm_pool {
   vmm__u64 stream_count;     /* others than the home stream */
   vmm__lock gather;
   vmm__pool_lease *leases;
+  unsigned shut;        /* arena of what several streams have used, some of them captured: see vmm__pool_shut */
   vmm__u64 lease_count; /* without spares */
   vmm__space space;
   vmm__region region; /* its table under the lock, see region.h */

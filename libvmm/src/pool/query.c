@@ -133,7 +133,7 @@ static vmm__u64 trimmable(vmm_pool *pool) {
 
 static vmm__u64 leased(const vmm_pool *pool) {
   const vmm__pool_lease *lease;
-  vmm__u64 bytes = 0;
+  vmm__u64 bytes = vmm__space_arena_bytes(&pool->space, pool->shut);
 
   for (lease = pool->leases; lease != NULL; lease = lease->next)
     bytes += vmm__space_arena_bytes(&pool->space, lease->entry.open);

@@ -48,11 +48,13 @@ static void be_alone(vmm_pool *pool, vmm__pool_stream *entry) {
 
 /* Limbo is there from the start: a free on a stream that is not known must not need anything. */
 vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work) {
-  if (vmm__pool_reserve_arenas(pool, work, 2 * ARENAS_PER_STREAM) != VMM_OK) return work->status;
+  if (vmm__pool_reserve_arenas(pool, work, 2 * ARENAS_PER_STREAM + 1) != VMM_OK) return work->status;
   pool->home.stream = pool->home_stream;
   pool->limbo.whole = true;
   (void)open_arenas(pool, &pool->home);
   (void)open_arenas(pool, &pool->limbo);
+  pool->shut = vmm__space_arena_open(&pool->space);
+  vmm__space_arena_stick(&pool->space, pool->shut);
   pool->home.next = &pool->limbo;
   pool->streams = &pool->home;
   be_alone(pool, &pool->home);
@@ -157,6 +159,16 @@ static vmm__pool_stream *find_and_hold(vmm_pool *pool, const void *stream, vmm__
   return entry;
 }
 
+/* Arenas for one more, with the pool lock held as vmm__pool_reserve_arenas leaves it. Nobody says when a stream with eager
+ * events ends: where they take all arenas there are, they go. */
+static vmm_status reserve_own(vmm_pool *pool, vmm__work *work) {
+  if (vmm__pool_reserve_arenas(pool, work, ARENAS_PER_STREAM) != VMM_OK) return work->status;
+  if (pool->space.free_ids >= ARENAS_PER_STREAM) return VMM_OK;
+  vmm__lock_release(&pool->lock);
+  vmm__pool_give_up_eager(pool, work);
+  return vmm__pool_reserve_arenas(pool, work, ARENAS_PER_STREAM);
+}
+
 vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 id, vmm__pool_stream **out) {
   vmm__pool_stream *entry;
   bool many;
@@ -172,7 +184,7 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
   entry->stream = id == 0 ? stream : NULL;
   entry->id = id;
   entry->eager = id != 0;
-  if (make_event(pool, work, entry) != VMM_OK || vmm__pool_reserve_arenas(pool, work, ARENAS_PER_STREAM) != VMM_OK) {
+  if (make_event(pool, work, entry) != VMM_OK || reserve_own(pool, work) != VMM_OK) {
     discard(pool, work, entry);
     vmm__work_leave(work);
     return work->status;
@@ -213,6 +225,7 @@ const char *vmm__pool_streams_check(vmm_pool *pool) {
     if (lease->id == 0 && vmm__space_arena_bytes(&pool->space, lease->entry.open) != 0)
       return "a spare lease holds memory";
   }
+  bytes += vmm__space_arena_bytes(&pool->space, pool->shut);
   if (leases != pool->lease_count) return "the leases are not as many as counted";
   if (count != pool->stream_count) return "the streams are not as many as counted";
   if (bytes != vmm__space_free_bytes(&pool->space)) return "free memory lies in an arena of nobody's";

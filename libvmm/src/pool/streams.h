@@ -78,6 +78,10 @@ vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_reque
  * they are many, the unused ones go. */
 void vmm__pool_tidy(vmm_pool *pool, vmm__work *work, bool all);
 
+/* For when no arenas are left: streams with eager events that no call uses are given up, whatever they still do. What they
+ * freed waits for the whole context. */
+void vmm__pool_give_up_eager(vmm_pool *pool, vmm__work *work);
+
 /* Makes the request's stream wait for others until the request is placed; 0 if that does not help either. A stream that
  * takes part in a capture is never made to wait. */
 vmm__u64 vmm__pool_wait_for_streams(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request);

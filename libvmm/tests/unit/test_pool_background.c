@@ -182,6 +182,35 @@ TEST(the_thread_works_beside_others) {
 
 /* ---- threads as such ---- */
 
+static bool count_starts(void *data, vmm__point point, const void *object, u64 value, u64 *result) {
+  (void)object;
+  (void)value;
+  (void)result;
+  if (point == VMM__POINT_THREAD) ++*(_Atomic int *)data;
+  return false;
+}
+
+/* Another thread may be in the middle of a call that wakes it. */
+TEST(a_destroy_that_is_refused_for_live_blocks_leaves_the_thread_alone) {
+  _Atomic int starts = 0;
+  vmm__hook hook = {count_starts, &starts};
+  fixture_options options;
+  fixture f;
+  u64 block;
+
+  fixture_defaults(&options);
+  options.pool.background = 1;
+  CHECK_CALL(fixture_open(&f, &options));
+  CHECK_CALL(block = fixture_alloc(&f, MIB));
+  vmm__hook_install(&hook);
+  CHECK_STATUS(vmm_pool_destroy(f.pool, VMM_DESTROY_IDLE, &f.error), VMM_ERROR_BUSY);
+  CHECK_EQ(f.error.size, 1);
+  vmm__hook_install(NULL);
+  CHECK_EQ(starts, 0);
+  CHECK_CALL(fixture_free(&f, block));
+  CHECK_CALL(fixture_close(&f));
+}
+
 static _Atomic int rounds;
 
 static void count_rounds(void *data) {

@@ -125,4 +125,28 @@ TEST(an_entry_that_a_free_uses_stays) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* More of them than there can be arenas, all with work queued: the oldest wait for the whole context. */
+TEST(streams_with_eager_events_never_run_out) {
+  u64 address;
+  void *stream;
+  fixture f;
+  int i;
+
+  CHECK_CALL(open(&f));
+  for (i = 0; i < 1200; i++) {
+    OK(vmm_raw_stream_create(f.sim, &stream, 1));
+    CHECK_CALL(address = take(&f, stream));
+    OK(vmm_raw_kernel_spin(f.sim, stream, 1000 * MS));
+    CHECK_OK(vmm_pool_free_async(f.pool, address, stream, NULL));
+    OK(vmm_raw_stream_destroy(f.sim, stream));
+  }
+  CHECK_OK(vmm_pool_check(f.pool, NULL));
+  vmm_driver_wait(f.driver, 2000 * MS);
+  CHECK_CALL(address = take(&f, NULL));
+  CHECK_OK(vmm_pool_free(f.pool, address, NULL));
+  CHECK_OK(vmm_pool_trim(f.pool, 0, 0, NULL, NULL));
+  CHECK_EQ(fixture_stats(f.pool).committed_bytes, 0);
+  CHECK_CALL(fixture_close(&f));
+}
+
 RUN_TESTS()
