@@ -12,8 +12,8 @@ from .older_pool import OlderPool
 from .server import Server
 from .workload import CACHE_SLOTS, CONTEXT
 
-FOR_EVER_FROM = 15
-"""The growth from which on the unbounded plan refuses."""
+FOR_EVER_FROM = {"cuda": 4, "sim": 12}
+"""The growth from which on the unbounded plan refuses: with full sizes libvmm needs few."""
 BUDGET = 1_800 << 20
 """Bytes that may be resident, before scaling: less than two long prefixes and what a turn needs."""
 INTRUDER_NS = 1_000_000
@@ -82,7 +82,7 @@ class Faults:
         elif plan == EVICTION:
             rule["condition"] = "after_release"
         else:
-            rule["occurrence"] = FOR_EVER_FROM
+            rule["occurrence"] = FOR_EVER_FROM[machine.kind]
         self.planned = self.driver.add(**rule)  # type: ignore[arg-type]
 
     def counts(self) -> dict[str, int]:
