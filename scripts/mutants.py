@@ -35,7 +35,7 @@ COUNTERS = [["test_counters"]]
 DEFAULT = [["faults", "--first", "--singles", "--sample"], *COUNTERS, ["faults", "--first", "--sample"]]
 SLOW = ("test_pool_threads", "test_pool_stats", "test_pool_steady", "test_sim_random", "test_space_model")
 SAMPLE = 6  # in a sample one in so many
-TIMEOUT = 60.0
+TIMEOUT = 180.0
 
 
 @dataclass
