@@ -112,7 +112,7 @@ def test_libvmm_grows_less_often_and_needs_less(shown: Shown) -> None:
         ours, older = shown.arm(plan, LIBVMM), shown.arm(plan, LEGACY)
         assert ours["total"]["growths"] * 4 < older["total"]["growths"]
         assert ours["committed_peak"] * 3 < older["committed_peak"]
-        assert ours["committed_peak"] < 1.5 * ours["live_peak"]
+        assert ours["committed_peak"] < 2 * ours["live_peak"]  # small pools double
 
 
 def test_the_table_names_what_it_shows(shown: Shown) -> None:
