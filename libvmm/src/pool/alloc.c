@@ -283,7 +283,10 @@ vmm_status vmm__pool_not_a_block(vmm__u64 address, const char *function, vmm_err
 }
 
 bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsigned arena, bool ordered) {
-  if (ordered && vmm__captures_possible(pool->device)) arena = vmm__pool_captured_arena(pool, stream, arena);
+  if (ordered && vmm__captures_possible(pool->device)) {
+    if (vmm__pool_shut_anothers(pool, address, stream)) return true;
+    arena = vmm__pool_captured_arena(pool, stream, arena);
+  }
   if (arena == VMM__ARENA_MIXED) {
     vmm__block block;
 

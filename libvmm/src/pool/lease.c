@@ -189,19 +189,16 @@ static bool mark(vmm_pool *pool, void *const *streams, size_t count, bool *all) 
   return any;
 }
 
-bool vmm__pool_shut(vmm_pool *pool, vmm__u64 address, void *const *streams, size_t count, bool *found) {
+/* Frees a block into the shut arena, unless not `all` of its leases could be marked: then it stays. Pool lock. */
+static void put_away(vmm_pool *pool, vmm__block block, bool all) {
   vmm__space *space = &pool->space;
+  vmm__u64 address = block.address;
   vmm__pool_lease *lease;
-  vmm__block block;
-  bool all;
 
-  *found = vmm__space_find(space, address, &block) && block.address == address;
-  if (!mark(pool, streams, count, &all)) return false;
-  if (!*found) return true;
   vmm__space_settle(space);
-  if (!all || vmm__space_short(space, pool->promised + SHUT_OPERATIONS, 0) != 0) { /* then it stays a block */
+  if (!all || vmm__space_short(space, pool->promised + SHUT_OPERATIONS, 0) != 0) {
     pool->counters.fence_failures++;
-    return true;
+    return;
   }
   for (lease = pool->leases; lease != NULL; lease = lease->next)
     if (lease->entry.open == block.arena) lease->shuts = true;
@@ -210,5 +207,31 @@ bool vmm__pool_shut(vmm_pool *pool, vmm__u64 address, void *const *streams, size
   vmm__space_add(space, pool->shut, address, block.size);
   pool->counters.free_count++;
   pool->ordered_frees++;
+}
+
+static bool find_block(vmm_pool *pool, vmm__u64 address, vmm__block *block) {
+  return vmm__space_find(&pool->space, address, block) && block->address == address;
+}
+
+bool vmm__pool_shut(vmm_pool *pool, vmm__u64 address, void *const *streams, size_t count, bool *found) {
+  vmm__block block;
+  bool all;
+
+  *found = find_block(pool, address, &block);
+  if (!mark(pool, streams, count, &all)) return false;
+  if (*found) put_away(pool, block, all);
+  return true;
+}
+
+bool vmm__pool_shut_anothers(vmm_pool *pool, vmm__u64 address, const void *stream) {
+  vmm__u64 id = vmm__stream_lease(pool->device, stream);
+  vmm__pool_lease *lease;
+  vmm__block block;
+
+  if (id == 0 || !find_block(pool, address, &block) || !pool->space.ids[block.arena].sticky) return false;
+  lease = vmm__pool_lease_find(pool, id);
+  if (lease != NULL && lease->entry.open == block.arena) return false;
+  if (lease != NULL) lease->shuts = true;
+  put_away(pool, block, lease != NULL);
   return true;
 }

@@ -35,6 +35,10 @@ unsigned vmm__pool_captured_arena(vmm_pool *pool, const void *stream, unsigned a
  * the other streams, nor one branch of it for another. *found: whether a block starts there. Under the pool lock. */
 bool vmm__pool_shut(vmm_pool *pool, vmm__u64 address, void *const *streams, size_t count, bool *found);
 
+/* The same for a block of another capture's lease, freed on a captured stream: both graphs use it. False: it is no such
+ * block, and nothing is done. */
+bool vmm__pool_shut_anothers(vmm_pool *pool, vmm__u64 address, const void *stream);
+
 /* What the lease holds waits for the context, and is then idle. No driver call. */
 void vmm__pool_end_lease(vmm_pool *pool, vmm__u64 id);
 

@@ -121,6 +121,37 @@ TEST(what_two_captures_used_is_theirs_until_both_leases_end) {
   CHECK_CALL(close_all(&f, other));
 }
 
+/* The capture that a block comes from does not wait for the one that frees it, nor does its lease outlive the other's. */
+TEST(what_one_capture_allocates_and_another_frees_is_theirs_until_both_leases_end) {
+  capture a, b;
+  fixture f;
+  void *other;
+  u64 block, got;
+
+  CHECK_CALL(fixture_open(&f, NULL));
+  CHECK_CALL(other = new_stream(&f));
+  CHECK_CALL(begin(&f, &a));
+  CHECK_CALL(begin(&f, &b));
+  CHECK_CALL(block = take(&f, a.stream));
+  CHECK_OK(vmm_pool_free_async(f.pool, block, b.stream, NULL));
+  CHECK_STATUS(vmm_pool_free_async(f.pool, block, b.stream, NULL), VMM_ERROR_UNKNOWN_ADDRESS);
+  CHECK_CALL(got = take(&f, a.stream));
+  CHECK(got != block);
+  CHECK_OK(vmm_pool_free_async(f.pool, got, a.stream, NULL));
+  CHECK_CALL(end(&f, &a));
+  CHECK_CALL(end(&f, &b));
+  CHECK_CALL(release(&f, &a));
+  CHECK_EQ(fixture_stats(f.pool).lease_bytes, MIB);
+  CHECK_OK(vmm_pool_check(f.pool, &f.error));
+  CHECK_CALL(release(&f, &b));
+  CHECK_EQ(fixture_stats(f.pool).lease_bytes, 0);
+  OK(vmm_raw_stream_destroy(f.sim, a.stream));
+  OK(vmm_raw_stream_destroy(f.sim, b.stream));
+  CHECK_CALL(got = take(&f, other));
+  CHECK_OK(vmm_pool_free_async(f.pool, got, other, NULL));
+  CHECK_CALL(close_all(&f, other));
+}
+
 /* One stream named twice is one stream: its capture reuses the block. */
 TEST(a_captured_stream_that_is_named_twice_keeps_the_block_for_its_capture) {
   capture c;
