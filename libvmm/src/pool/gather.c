@@ -267,7 +267,7 @@ static bool begin(vmm_pool *pool, vmm__work *work) {
   needed = pool->alone == NULL ||
            vmm__space_free_bytes(&pool->space) != vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
   vmm__lock_release(&pool->lock);
-  return needed && vmm__lock_acquire_within(&pool->gather, vmm__work_time_left(work));
+  return needed && vmm__lock_acquire_within(&pool->gather, vmm__work_time_left(work) / 2); /* growth needs the rest */
 }
 
 /* Runs a step inside the context, with an error of its own: none of it is the request's. */
