@@ -177,9 +177,23 @@ static bool free_eagerly(vmm_pool *pool, vmm__u64 address, void *stream, const c
   return found;
 }
 
-static vmm_status free_on(vmm_pool *pool, vmm__u64 address, void *stream, const char *function, vmm_error *error) {
-  bool found;
+/* Into the lease of an announced capture: no event is needed. False: the stream takes part in none. */
+static bool free_to_lease(vmm_pool *pool, vmm__u64 address, const void *stream, bool *found) {
+  bool leased;
 
+  if (!vmm__captures_announced(pool->device)) return false;
+  vmm__lock_acquire(&pool->lock);
+  leased = vmm__stream_lease(pool->device, stream) != 0;
+  if (leased) *found = vmm__pool_give(pool, address, stream, VMM__ARENA_MIXED, true);
+  vmm__lock_release(&pool->lock);
+  return leased;
+}
+
+static vmm_status free_on(vmm_pool *pool, vmm__u64 address, void *stream, const char *function, vmm_error *error) {
+  bool found = false;
+
+  if (free_to_lease(pool, address, stream, &found))
+    return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
   if (vmm__captured_unannounced(pool->device, stream)) found = keep(pool, address, stream);
   else if (by_handle(pool, stream)) found = free_lazily(pool, address, stream);
   else found = free_eagerly(pool, address, stream, function);

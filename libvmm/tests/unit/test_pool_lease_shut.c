@@ -152,6 +152,30 @@ TEST(what_one_capture_allocates_and_another_frees_is_theirs_until_both_leases_en
   CHECK_CALL(close_all(&f, other));
 }
 
+TEST(with_eager_events_a_free_in_a_capture_needs_none) {
+  fixture_options options;
+  capture c;
+  fixture f;
+  u64 block;
+
+  fixture_defaults(&options);
+  options.pool.events = VMM_EVENTS_EAGER;
+  CHECK_CALL(fixture_open(&f, &options));
+  CHECK_CALL(begin(&f, &c));
+  CHECK_CALL(block = take(&f, c.stream));
+  fixture_forget_calls(&f);
+  CHECK_OK(vmm_pool_free_async(f.pool, block, c.stream, NULL));
+  CHECK_STATUS(vmm_pool_free_async(f.pool, block, c.stream, NULL), VMM_ERROR_UNKNOWN_ADDRESS);
+  CHECK_EQ(fixture_calls(&f, VMM_OP_stream_get_id), 0);
+  CHECK_EQ(fixture_stats(f.pool).lease_bytes, MIB);
+  CHECK_EQ(fixture_stats(f.pool).limbo_count, 0);
+  CHECK_EQ(fixture_stats(f.pool).fence_failures, 0);
+  CHECK_CALL(end(&f, &c));
+  CHECK_CALL(release(&f, &c));
+  OK(vmm_raw_stream_destroy(f.sim, c.stream));
+  CHECK_CALL(fixture_close(&f));
+}
+
 /* One stream named twice is one stream: its capture reuses the block. */
 TEST(a_captured_stream_that_is_named_twice_keeps_the_block_for_its_capture) {
   capture c;
