@@ -197,9 +197,12 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
   vmm__lock_release(&pool->lock);
   if (entry != NULL) discard(pool, work, entry);
   vmm__work_leave(work);
-  return *out != NULL ? VMM_OK
-                      : vmm__work_fail(work, VMM_ERROR_UNSUPPORTED,
-                                       "the pool cannot tell more streams apart; forget those that ended");
+  return *out != NULL
+             ? VMM_OK
+             : vmm__work_fail(
+                   work, VMM_ERROR_UNSUPPORTED,
+                   "the pool cannot tell more streams apart; forget those that ended, or release leases of graphs "
+                   "that are gone");
 }
 
 const char *vmm__pool_streams_check(vmm_pool *pool) {
