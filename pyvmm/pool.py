@@ -201,7 +201,7 @@ class Pool(QuickPool, reaper.Owner):
     def _free_late(self, address: int, stream: int | None) -> None:
         """On the stream of a block, or behind all work if that cannot be named any more."""
         if stream == reaper.BEHIND_ALL:
-            self.free_address(address, streams=(0, 0))
+            self.free_address(address, streams=())
         else:
             self.free_address(address, stream=stream)
 

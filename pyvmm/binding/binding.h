@@ -49,10 +49,9 @@ static int vmm_py_free_on(vmm_py_gate *gate, unsigned long long address, unsigne
 
 /* For a block whose stream may be gone: behind all work of the context, and no stream is touched. */
 static int vmm_py_free_behind_all(vmm_py_gate *gate, unsigned long long address) {
-  void *const streams[2] = {NULL, NULL};
   vmm_pool *pool = (vmm_pool *)vmm_py_enter(gate);
   if (pool == NULL) return -1;
-  int status = (int)vmm_pool_free_multi(pool, address, streams, 2, NULL);
+  int status = (int)vmm_pool_free_multi(pool, address, NULL, 0, NULL);
   vmm_py_leave(gate);
   return status;
 }

@@ -363,9 +363,10 @@ typedef struct vmm_pool_options {
   unsigned long long initial;     /* bytes to commit at once; 0: none */
   unsigned long long limit;       /* bytes this pool may commit; 0: none */
   unsigned long long mapping_min; /* smallest mapping a growth makes; 0: 2 MiB (rounded up to the granularity) */
-  unsigned long long mapping_max; /* largest one made ahead of need; 0: 64 MiB. A request larger than the pool gets one
-                                     mapping, others are made of eight or so */
-  int growth_policy;              /* vmm_growth_policy */
+  unsigned long long
+      mapping_max;   /* largest one made ahead of need; 0: 64 MiB. What vmm_pool_grow is asked for, and a request
+                                     larger than the pool, get one mapping, others are made of eight or so */
+  int growth_policy; /* vmm_growth_policy */
   unsigned long long growth_step; /* of VMM_GROWTH_FIXED; 0: 64 MiB */
   /* Bytes one growth may commit ahead of need; 0: mapping_max if that is given, else no bound but the policy's. */
   unsigned long long growth_ahead;
@@ -470,9 +471,11 @@ VMM_API vmm_status vmm_pool_alloc_async(vmm_pool *pool, unsigned long long size,
  * Status: INVALID_ARGUMENT (NULL pool), UNKNOWN_ADDRESS, FORKED. No driver call with lazy events. */
 VMM_API vmm_status vmm_pool_free_async(vmm_pool *pool, unsigned long long address, void *stream, vmm_error *error);
 
-/* The same for a block that several streams use: it is free when the work queued on all of them is done. If captures are
+/* The same for a block that several streams use: it is free when the work queued on all of them is done; with count 0, where
+ * nobody can say which, when all work of the context is. If captures are
  * announced on some of them, and that is not one stream alone, not even the captures are given it again: a graph would not
- * wait for the others. It is free once all their leases have ended. Status besides: INVALID_ARGUMENT (no stream is named). */
+ * wait for the others. It is free once all their leases have ended. Status besides: INVALID_ARGUMENT (streams is NULL, but
+ * count is not 0). */
 VMM_API vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void *const *streams, size_t count,
                                        vmm_error *error);
 

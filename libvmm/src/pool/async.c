@@ -219,8 +219,8 @@ vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void 
   size_t i;
 
   if (status != VMM_OK) return status;
-  if (streams == NULL || count == 0)
-    return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "no stream is named");
+  if (streams == NULL && count != 0)
+    return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "streams is NULL, but count is not 0");
   for (i = 1; i < count && vmm__stream_is_same(streams[i], streams[0]); i++) {
   }
   if (i == count) return free_on(pool, address, streams[0], function, error);
@@ -230,8 +230,8 @@ vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void 
     found = keep(pool, address, streams[i]);
   } else {
     vmm__lock_acquire(&pool->lock);
-    if (!vmm__captures_announced(pool->device) || !vmm__pool_shut(pool, address, streams, count, &found))
-      found = give(pool, address, streams[0], NULL);
+    if (count == 0 || !vmm__captures_announced(pool->device) || !vmm__pool_shut(pool, address, streams, count, &found))
+      found = give(pool, address, count == 0 ? pool->home_stream : streams[0], NULL);
     vmm__lock_release(&pool->lock);
   }
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);

@@ -75,7 +75,8 @@ static bool next_gap(vmm_pool *pool, vmm__u64 *at, vmm__u64 *room) {
   return *room != 0;
 }
 
-/* A plan for growth ahead of need: the lowest gap that holds it, in pieces as for a request, or as the caller bounds them. */
+/* A plan for growth ahead of need: the lowest gap that holds it, in one mapping, since cost goes by the call, or as the
+ * caller bounds them. */
 static vmm__growth_answer plan_ahead(vmm_pool *pool, vmm__u64 ahead, vmm__plan *plan) {
   bool ready = ahead == 0;
   const vmm__region *region = &pool->region;
@@ -90,7 +91,7 @@ static vmm__growth_answer plan_ahead(vmm_pool *pool, vmm__u64 ahead, vmm__plan *
   if (answer != VMM__GROWTH_OK) return answer;
   if (ready) plan->need = plan->parts.bytes; /* there may be more than a growth can be made of */
   plan->size = plan->least = plan->need;
-  if (pool->bounded) plan->piece = pool->mapping_max;
+  plan->piece = pool->bounded ? pool->mapping_max : vmm__max(plan->need, 1);
   plan->address = vmm__mappings_lowest_gap(&region->mappings, region->base, end, plan->need, region->granularity);
   return plan->address == 0 ? VMM__GROWTH_ROOM : VMM__GROWTH_OK;
 }
