@@ -139,7 +139,7 @@ typedef struct run {
 
 /* How all runs are made. */
 typedef struct settings {
-  bool cuda, verbose, sample, first, singles; /* the last: no second fault */
+  bool cuda, verbose, sample, first, part, singles; /* the last two: not all second faults, and none */
   const char *kernels, *only, *key;
   int jobs;
 } settings;

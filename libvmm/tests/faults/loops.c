@@ -60,14 +60,18 @@ static unsigned hash(const char *text) {
   return h;
 }
 
+enum { PART = 6 }; /* with --part one in so many pairs is made */
+
 /* In a sample one in `parts` is made. */
 static bool chosen(const run *r, unsigned parts) {
   char key[256];
 
-  if (!global.sample && global.key == NULL) return true;
+  if (!global.sample && !(global.part && r->fault[1].op != NO_FAULT) && global.key == NULL) return true;
   run_key(r, key, sizeof key);
   if (global.key != NULL && strstr(key, global.key) == NULL) return false;
-  return !global.sample || hash(key) / 7 % parts == 0;
+  if (!global.sample && global.part && r->fault[1].op != NO_FAULT) parts = PART;
+  else if (!global.sample) return true;
+  return hash(key) / 7 % parts == 0;
 }
 
 static void start(loop *l, run *r, fault first, fault second) {

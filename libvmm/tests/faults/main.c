@@ -14,20 +14,21 @@ enum { MAX_SCENARIOS = 128, MAX_JOBS = 16, LEAST_RUNS = 20000, LEAST_SAMPLED = 1
 settings global = {.jobs = 2};
 
 static int usage(const char *why) {
-  fprintf(
-      stderr,
-      "faults: %s\n"
-      "usage: faults [--sample] [--singles] [--first] [--only OPERATION] [--run TEXT] [--jobs N] [--verbose] [--driver "
-      "sim|cuda]\n"
-      "              [--kernels FILE]\n"
-      "  --sample   about one run in twenty, always the same ones\n"
-      "  --singles  without the second fault inside the undo\n"
-      "  --first    stop at the first broken promise\n"
-      "  --only     one operation, or all whose name starts with it\n"
-      "  --run      only runs whose name (as printed when a promise breaks) holds this text\n"
-      "  --verbose  the driver calls of each run that breaks a promise\n"
-      "  --driver   cuda: refusals only, over a real GPU; needs the GPU code of the test kernels\n",
-      why);
+  fprintf(stderr,
+          "faults: %s\n"
+          "usage: faults [--sample] [--part] [--singles] [--first] [--only OPERATION] [--run TEXT] [--jobs N] "
+          "[--verbose] [--driver "
+          "sim|cuda]\n"
+          "              [--kernels FILE]\n"
+          "  --sample   about one run in twenty, always the same ones\n"
+          "  --part     one in six of the second faults inside the undo, always the same ones\n"
+          "  --singles  without the second fault inside the undo\n"
+          "  --first    stop at the first broken promise\n"
+          "  --only     one operation, or all whose name starts with it\n"
+          "  --run      only runs whose name (as printed when a promise breaks) holds this text\n"
+          "  --verbose  the driver calls of each run that breaks a promise\n"
+          "  --driver   cuda: refusals only, over a real GPU; needs the GPU code of the test kernels\n",
+          why);
   return 2;
 }
 
@@ -39,6 +40,10 @@ static int read_settings(int count, char **arguments) {
 
     if (strcmp(name, "--sample") == 0) {
       global.sample = true;
+      continue;
+    }
+    if (strcmp(name, "--part") == 0) {
+      global.part = true;
       continue;
     }
     if (strcmp(name, "--singles") == 0) {
