@@ -127,13 +127,15 @@ class Copy:
         try:
             done = subprocess.run(
                 [str(self.build / killer[0]), *killer[1:]],
-                stdout=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 timeout=TIMEOUT,
                 check=False,
             )
         except subprocess.TimeoutExpired:
             return False  # a hang is noticed too
+        if done.stdout.rstrip().rpartition(b"\n")[2].startswith(b"faults: 0 run"):
+            raise LookupError(f"{' '.join(killer)}: runs nothing")
         return done.returncode == 0
 
     def kills(self, mutant: Mutant) -> str:

@@ -66,10 +66,15 @@ static int unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u6
   return VMM_CODE_SUCCESS;
 }
 
-bool vmm__unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+/* The same; a failure is an undo failure of the work. */
+static int unmap_undoing(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
   int code = unmap(region, work, address, size);
 
-  return vmm__work_undone(work, code == UNMAP_LIE ? VMM_CODE_UNKNOWN : code) == VMM_CODE_SUCCESS;
+  return vmm__work_undone(work, code == UNMAP_LIE ? VMM_CODE_UNKNOWN : code);
+}
+
+bool vmm__unmap(vmm__region *region, vmm__work *work, vmm__u64 address, vmm__u64 size) {
+  return unmap_undoing(region, work, address, size) == VMM_CODE_SUCCESS;
 }
 
 void vmm__quarantine(vmm__region *region, vmm__mapping stuck) {
@@ -145,8 +150,9 @@ static void recover_revokes(vmm__region *region, vmm__work *work) {
 }
 
 /* From a quarantined entry to all around it that is not live. Should a mapping have been taken for unmapped once (the
- * driver refused the unmap and then denied the mapping), what lies there now need not be what the table says; measured,
- * an unmap may span several mappings and holes. */
+ * driver refused the unmap and then denied the mapping), what lies there now need not be what the table says, and an
+ * unmap of what it says cuts a mapping in two: INVALID_VALUE. Measured, an unmap may span several mappings and holes;
+ * after any other answer there is no reason to unmap more than is known to stand. */
 static void widen(vmm__region *region, size_t i, vmm__u64 *from, vmm__u64 *to) {
   const vmm__mappings *table = &region->mappings;
   size_t before = i, after = i + 1;
@@ -188,13 +194,15 @@ void vmm__region_recover(vmm__region *region, vmm__work *work) {
   if (region->quarantined_bytes == 0 || !vmm__region_data_done(region, &again)) return;
   while (next_quarantined(region, &i, &mapping)) {
     vmm__u64 from = mapping.address, to = mapping.address + mapping.size;
+    int code = unmap_undoing(region, &again, from, to - from);
 
-    if (!vmm__unmap(region, &again, from, to - from)) {
+    if (code == VMM_CODE_INVALID_VALUE) {
       widen(region, i, &from, &to);
-      if (vmm__cu_mem_unmap(region->device, from, (size_t)(to - from)) != VMM_CODE_SUCCESS) {
-        i++;
-        continue;
-      }
+      code = vmm__cu_mem_unmap(region->device, from, (size_t)(to - from));
+    }
+    if (code != VMM_CODE_SUCCESS) {
+      i++;
+      continue;
     }
     release_quarantined(region, &again, from, to);
     i = vmm__mappings_lower_bound(&region->mappings, to);

@@ -233,6 +233,84 @@ TEST(a_quarantined_range_keeps_the_pool_until_it_can_be_unmapped) {
   CHECK_CALL(fixture_close(&f)); /* without the fault it goes */
 }
 
+/* An unmap that is merely refused says nothing about what lies around it: that is left alone. */
+TEST(a_quarantined_range_that_is_refused_again_is_tried_again_alone) {
+  static const char *again[] = {"cuMemUnmap:UNKNOWNx2", "cuMemUnmap:NOT_READYx2", "cuMemUnmap:OUT_OF_MEMORYx2"};
+  u64 address = 1, quarantined;
+  size_t i;
+
+  for (i = 0; i < sizeof again / sizeof again[0]; i++) {
+    fixture_options options;
+    fixture f;
+
+    fixture_defaults(&options);
+    CHECK_CALL(fixture_open(&f, &options));
+    CHECK_CALL(fixture_rule(&f, "cuMemSetAccess:UNKNOWN,cuMemUnmap:UNKNOWNx2"));
+    CHECK_STATUS(vmm_pool_alloc(f.pool, 300 * KIB, &address, NULL), VMM_ERROR_DRIVER);
+    quarantined = fixture_stats(f.pool).quarantined_bytes;
+    CHECK(quarantined != 0);
+    CHECK_CALL(fixture_rule(&f, again[i]));
+    CHECK_CALL(fixture_forget_calls(&f));
+    CHECK_OK(vmm_pool_trim(f.pool, UINT64_MAX, 0, NULL, NULL));
+    CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, quarantined);
+    CHECK_CALL(fixture_compare(&f));
+    CHECK_OK(vmm_pool_trim(f.pool, UINT64_MAX, 0, NULL, NULL));
+    CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, 0);
+    CHECK_CALL(fixture_compare(&f));
+    CHECK_CALL(fixture_close(&f)); /* no hole was unmapped on the way */
+  }
+}
+
+/* A growth that fails after it recovered what was quarantined says how much went back. */
+TEST(a_failed_growth_tells_what_its_recovery_gave_back) {
+  u64 address = 1, quarantined, free_before;
+  fixture f;
+
+  CHECK_CALL(fixture_open(&f, NULL));
+  CHECK_CALL(fixture_rule(&f, "cuMemSetAccess:UNKNOWN,cuMemUnmap:UNKNOWNx2"));
+  CHECK_STATUS(vmm_pool_alloc(f.pool, 300 * KIB, &address, NULL), VMM_ERROR_DRIVER);
+  quarantined = fixture_stats(f.pool).quarantined_bytes;
+  CHECK(quarantined != 0);
+  free_before = fixture_ledger(&f, 0).free_bytes;
+  CHECK_CALL(fixture_rule(&f, "cuMemCreate:UNKNOWN"));
+  CHECK_STATUS(vmm_pool_alloc(f.pool, 300 * KIB, &address, &f.error), VMM_ERROR_DRIVER);
+  CHECK_EQ(f.error.gave_back, quarantined);
+  CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, 0);
+  CHECK_EQ(fixture_ledger(&f, 0).free_bytes, free_before + quarantined);
+  CHECK_CALL(fixture_close(&f));
+}
+
+/* The driver refuses an unmap and then denies the mapping twice: it counts as gone. A growth that meets it cannot map, and
+ * its undo would cut it in two; what is quarantined then takes all around it that is not live along. */
+TEST(a_mapping_that_the_driver_denied_is_found_again) {
+  u64 kept, address = 1, block;
+  vmm_sim_misuse found[16];
+  size_t count = 0, i;
+  fixture f;
+
+  CHECK_CALL(fixture_open(&f, NULL));
+  CHECK_CALL(kept = fixture_alloc(&f, 100 * KIB));
+  CHECK_CALL(fixture_fill(&f, kept, 100 * KIB, 9));
+  CHECK_CALL(fixture_rule(&f, "cuMemSetAccess:UNKNOWN,cuMemUnmap:UNKNOWN,cuMemGetAccess:INVALID_VALUEx2"));
+  CHECK_STATUS(vmm_pool_alloc(f.pool, 2 * MIB, &address, NULL), VMM_ERROR_DRIVER);
+  CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, 0);
+  CHECK_EQ(fixture_ledger(&f, 0).mappings, 2); /* nobody knows of the second */
+  CHECK_STATUS(vmm_pool_alloc(f.pool, 500 * KIB, &address, &f.error), VMM_ERROR_DRIVER);
+  CHECK_STR(f.error.call, "cuMemMap");
+  CHECK(fixture_stats(f.pool).quarantined_bytes != 0);
+  CHECK_CALL(block = fixture_alloc(&f, 2 * MIB));
+  CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, 0);
+  CHECK_CALL(fixture_compare(&f));
+  CHECK_CALL(fixture_expect(&f, kept, 100 * KIB, 9));
+  CHECK_OK(vmm_sim_get_misuse(f.sim, found, 16, &count));
+  CHECK(count >= 1);
+  for (i = 0; i < count; i++) CHECK_EQ(found[i].kind, VMM_SIM_MISUSE_UNMAP_HOLE);
+  CHECK_OK(vmm_sim_clear_misuse(f.sim));
+  CHECK_CALL(fixture_free(&f, kept));
+  CHECK_CALL(fixture_free(&f, block));
+  CHECK_CALL(fixture_close(&f));
+}
+
 /* The report itself meets a failing query: it still comes, with what is known. */
 TEST(the_report_comes_even_if_its_own_query_fails) {
   u64 address = 1;

@@ -230,7 +230,7 @@ TEST(no_lock_an_alloc_needs_is_held_across_a_call_an_allocation_or_a_callback) {
   CHECK_OK(vmm_pool_add_peer(f.pool, 1, NULL));
   CHECK_OK(vmm_device_register_stream(f.device, NULL, NULL));
   CHECK_CALL(fixture_rule(&f,
-                          "cuMemSetAccess:NOT_READYx*:p=0.2,cuMemUnmap:UNKNOWNx*:p=0.1,cuMemMap:UNKNOWNx*:p=0.1,"
+                          "cuMemSetAccess:NOT_READYx*:p=0.2,cuMemUnmap:UNKNOWNx*:p=0.3,cuMemMap:UNKNOWNx*:p=0.1,"
                           "cuMemCreate:OUT_OF_MEMORYx*:p=0.1,cuMemRelease:UNKNOWNx*:p=0.1"));
   for (i = 0; i < 3; i++) {
     workers[i] = (worker){&f, 100 + (u64)i};

@@ -131,7 +131,7 @@ TEST(sixteen_threads_with_random_faults) {
   options.device.idle_limit = 2 * MIB;
   options.device.deadline_ns = 60000 * MS;
   CHECK_CALL(many_threads(16, 2000,
-                          "cuMemSetAccess:NOT_READYx*:p=0.2,cuMemUnmap:UNKNOWNx*:p=0.1,cuMemMap:UNKNOWNx*:p=0.05,"
+                          "cuMemSetAccess:NOT_READYx*:p=0.2,cuMemUnmap:UNKNOWNx*:p=0.3,cuMemMap:UNKNOWNx*:p=0.05,"
                           "cuMemCreate:OUT_OF_MEMORYx*:p=0.05,cuMemRelease:UNKNOWNx*:p=0.05",
                           &options));
 }
