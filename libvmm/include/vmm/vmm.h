@@ -546,7 +546,7 @@ VMM_API vmm_status vmm_pool_set_limit(vmm_pool *pool, unsigned long long limit, 
 
 typedef struct vmm_block_info {
   unsigned long long address;   /* start of the block */
-  unsigned long long size;      /* bytes it holds: the request rounded up to 256, above 32 KiB by up to 1/32 more */
+  unsigned long long size;      /* bytes it holds: up to 1/10 more than asked for, above 4 MiB 1/32 */
   unsigned long long requested; /* bytes asked for */
   unsigned long long tag;
 } vmm_block_info;

@@ -76,6 +76,13 @@ void vmm__space_settle(vmm__space *space) {
     vmm__quick_settle(space, space->labels[label]);
 }
 
+bool vmm__space_settle_some(vmm__space *space) {
+  if (vmm__space_quick_count(space) == 0) return false;
+  for (unsigned label = 0; label < space->arena_count; label++)
+    if (vmm__quick_settle_largest(space, space->labels[label])) return true;
+  return false;
+}
+
 bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size) {
   vmm__u64 units = size >> VMM__UNIT_SHIFT;
 

@@ -13,8 +13,8 @@
  * the hash, and the next block of its bin is it (a *quick* block, see quick.h). To everyone else it is free memory: it
  * counts as free bytes, is no live block, and becomes a free range before any answer depends on that. So that the blocks
  * of a bin can stand for each other, a block holds its size rounded up to the bin's smallest: at most 1/64 more, and no
- * more at all up to 32 KiB (units of 256) and above 64 MiB. A quick block may come from the next bin: 1/32 more. Where
- * only the size itself fits, it holds that.
+ * more at all up to 32 KiB (units of 256) and above 64 MiB. A quick block may come from the next bin, or up to 4 MiB from
+ * one near: 1/32 or 1/10 more. Where only the size itself fits, it holds that.
  * Addresses are never 0. Sizes and addresses are multiples of the unit, 256, unless said otherwise. */
 #ifndef VMM_INDEX_SPACE_H
 #define VMM_INDEX_SPACE_H
@@ -28,7 +28,11 @@
 /* The largest block that can be kept whole, 64 MiB; its bin begins the last word of those that have a list. */
 #define VMM__QUICK_LARGEST_UNITS (1u << (VMM__QUICK_WORDS + VMM__BIN_BITS - 2))
 
-/* A slot holds the bin and what the block has beyond what was asked for: 1/32 of it, and less than a unit. */
+/* The bin that 4 MiB begin, see vmm__quick_bin_near. */
+#define VMM__QUICK_NEAR_LAST (9u * VMM__BINS_PER_WORD)
+
+/* A slot holds the bin and what the block has beyond what was asked for: 1/32 of it, or 1/10 where that is less than 4 MiB,
+ * and less than a unit. */
 _Static_assert(VMM__QUICK_BINS < 1u << (32 - VMM__SLOT_WASTE_BITS), "a slot holds every bin");
 _Static_assert((VMM__QUICK_LARGEST_UNITS / 32 + 2) << VMM__UNIT_SHIFT < 1u << VMM__SLOT_WASTE_BITS,
                "a slot holds what a block may waste");
@@ -109,6 +113,9 @@ static inline vmm__u64 vmm__space_quick_bytes(const vmm__space *space) {
 
 /* Makes free ranges of all quick blocks. Gives records and room in the hash back. */
 void vmm__space_settle(vmm__space *space);
+/* The same with some of them; false if there are none. Who is not ready for lack of room calls it until they are: all at once
+ * would be slow for many allocs to come, and soon to be done again. */
+bool vmm__space_settle_some(vmm__space *space);
 
 /* Takes a block of `size` bytes (a multiple of the unit, not 0) at `alignment` (a power of two, at least the unit) out of an
  * arena and returns its address; 0 if no contiguous free range of it holds it: then no block changed. It may hold a little

@@ -65,7 +65,7 @@ static vmm__u64 record_total(const vmm__space *space) {
 static void set_block_limit(vmm__space *space) {
   vmm__u64 blocks = vmm__saturating_sub(record_total(space), RECORDS_BESIDES) / RECORDS_PER_BLOCK;
 
-  space->block_limit = vmm__min(space->slots.limit, blocks);
+  space->block_limit = vmm__min(vmm__slots_room(space->slots.count), blocks);
 }
 
 /* Arenas that are missing until `arenas` can be opened, or until there are all there can be. */
@@ -84,9 +84,9 @@ vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations, unsigned
   uint32_t chunks = vmm__records_needed(&space->records, vmm__max(records, space->records.free_count + missing));
   unsigned slots_log2 = 0, more = arenas_needed(space, arenas);
 
-  if (blocks > space->slots.limit) {
+  if (blocks > vmm__slots_room(space->slots.count)) {
     slots_log2 = FIRST_SLOTS_LOG2;
-    while (slots_log2 < MOST_SLOTS_LOG2 && vmm__slots_limit(1ull << slots_log2) < blocks) slots_log2++;
+    while (slots_log2 < MOST_SLOTS_LOG2 && vmm__slots_room(1ull << slots_log2) < blocks) slots_log2++;
   }
   if (chunks == 0 && slots_log2 == 0 && more == 0) return 0;
   return hint_of(chunks, slots_log2, chunks == 0 ? 0 : vmm__records_table_needed(&space->records, chunks), more);

@@ -58,10 +58,9 @@ vmm__u64 vmm__pool_place(vmm_pool *pool, const vmm__pool_request *request) {
   vmm__u64 address;
 
   if (pool->closing || request->stream == NULL) return 0;
-  if (!ready(pool)) {
-    vmm__space_settle(space); /* quick blocks never make the pool ask for host memory */
-    if (!ready(pool)) return 0;
-  }
+  /* Quick blocks never make the pool ask for host memory. */
+  while (!ready(pool))
+    if (!vmm__space_settle_some(space)) return 0;
   if (pool->alone != NULL && pool->alone != request->stream) vmm__pool_share(pool);
   address = cut(pool, request->stream->open, request);
   if (address == 0 && request->stream->open != VMM__ARENA_IDLE) address = cut_idle(pool, request);
@@ -321,7 +320,7 @@ static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 a
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
 }
 
-static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) {
+__attribute__((always_inline)) static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) {
   bool found;
 
   if (vmm__forked() || pool == NULL || vmm__captures_possible(pool->device)) return false;

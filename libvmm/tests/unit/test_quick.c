@@ -13,7 +13,8 @@ static vmm__space space;
 static vmm__u64 take(vmm__u64 size) {
   vmm__u64 address;
 
-  if (!vmm__space_ready(&space) && !index_memory_reserve(&memory, &space, 1)) return 0;
+  while (!vmm__space_ready(&space))
+    if (!vmm__space_settle_some(&space) && !index_memory_reserve(&memory, &space, 1)) return 0;
   address = size / UNIT <= VMM__QUICK_LARGEST_UNITS ? vmm__quick_alloc(&space, VMM__ARENA_IDLE, size / UNIT, size) : 0;
   return address != 0 ? address : vmm__space_alloc(&space, VMM__ARENA_IDLE, size, UNIT, size, 0);
 }
@@ -82,7 +83,8 @@ TEST(quick_blocks_of_every_size_account_for_what_was_asked) {
       if (c == 0) c = vmm__space_alloc(&space, VMM__ARENA_IDLE, units * UNIT, UNIT, asked, 0);
       CHECK(vmm__space_find(&space, c, &block));
       CHECK_EQ(block.requested, asked);
-      CHECK(block.size >= units * UNIT && block.size <= units * UNIT + units * UNIT / 32 + UNIT);
+      CHECK(block.size >= units * UNIT &&
+            block.size <= units * UNIT + units * UNIT / (units * UNIT <= 4 * MIB ? 10 : 32) + UNIT);
       CHECK_EQ(space.requested_bytes, asked + units * UNIT);
       CHECK(give(b));
       CHECK(give(c));
@@ -220,7 +222,7 @@ TEST(quick_block_of_a_smaller_size_displaces_a_larger_one) {
   CHECK_CALL(finish());
 }
 
-TEST(quick_blocks_of_the_next_size_serve_but_not_for_small_ones) {
+TEST(quick_blocks_of_near_sizes_serve_but_not_for_small_ones) {
   vmm__u64 a, b;
 
   CHECK_CALL(start(64 * MIB));
@@ -229,12 +231,43 @@ TEST(quick_blocks_of_the_next_size_serve_but_not_for_small_ones) {
   CHECK(give(a));
   CHECK(give(b));
   CHECK_EQ(vmm__space_quick_count(&space), 2);
-  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 99, 1), 0);
+  CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 95, 1), 0);
   CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 102, 1), 0);
+  for (vmm__u64 units = 96; units <= 101; units++) {
+    CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, units, 1), a);
+    CHECK(give(a));
+  }
   CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 100, 1), a);
   CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 8, 1), 0);
   CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 10, 1), 0);
   CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 9, 1), b);
+  CHECK_CALL(finish());
+}
+
+/* At every size, from the bin's own up: what serves is never more than 1/10 larger, 1/32 where more would be wasted. */
+TEST(quick_block_that_serves_is_near) {
+  CHECK_CALL(start(512 * MIB));
+  CHECK_EQ(space.first.kept[VMM__QUICK_NEAR_LAST].size, 4 * MIB);
+  for (vmm__u64 kept = 1; kept <= 96 * MIB / UNIT; kept += kept / 9 + 1) {
+    vmm__u64 a = take(kept * UNIT), first = 0;
+
+    CHECK(a != 0 && give(a));
+    if (vmm__space_quick_count(&space) == 0) continue; /* too large */
+    for (vmm__u64 units = kept - kept / 4; units <= kept; units += kept / 200 + 1) {
+      vmm__block block;
+
+      if (units == 0 || vmm__quick_alloc(&space, VMM__ARENA_IDLE, units, units * UNIT) == 0) continue;
+      CHECK(vmm__space_find(&space, a, &block));
+      CHECK(block.size - units * UNIT <= units * UNIT / (block.size <= 4 * MIB ? 10 : 32));
+      CHECK_EQ(space.requested_bytes, units * UNIT);
+      if (first == 0) first = units;
+      CHECK(give(a));
+    }
+    CHECK(first != 0);
+    if (kept >= 64 && kept * UNIT <= 4 * MIB) CHECK(first < kept - kept / 32);
+    if (kept < 16) CHECK_EQ(first, kept);
+    vmm__space_settle(&space);
+  }
   CHECK_CALL(finish());
 }
 
@@ -261,6 +294,39 @@ TEST(block_holds_a_little_more_than_was_asked_for_where_that_fits) {
     CHECK(vmm__space_find(&space, BASE, &block));
     CHECK_EQ(block.size, size);
     CHECK(give(BASE));
+    CHECK_CALL(finish());
+  }
+}
+
+/* Whether the pool has few blocks for its tables or as many as they bear: nearly all allocs find a quick one. (Once those
+ * who needed room in the tables took it from all the quick blocks, again and again.) */
+TEST(quick_blocks_serve_however_full_the_tables_are) {
+  enum { MOST = 4200 };
+  static vmm__u64 address[MOST];
+  vmm__u64 random = 5;
+
+  for (vmm__u64 live = 380; live <= MOST; live += live / 32) {
+    vmm__u64 served = 0, pairs = live * 6;
+    long calls = 0;
+
+    CHECK_CALL(start(4096 * MIB));
+    for (vmm__u64 i = 0; i < live; i++) address[i] = take((1 + index_random(&random) % 1000) * UNIT);
+    for (vmm__u64 i = 0; i < pairs; i++) {
+      vmm__u64 *victim = &address[index_random(&random) % live], units = 1 + index_random(&random) % 1000;
+
+      CHECK(give(*victim));
+      if (i == pairs / 2) {
+        served = 0;
+        calls = memory.calls;
+      }
+      *victim = vmm__space_ready(&space) ? vmm__quick_alloc(&space, VMM__ARENA_IDLE, units, units * UNIT) : 0;
+      served += *victim != 0;
+      if (*victim == 0) *victim = take(units * UNIT);
+      CHECK(*victim != 0);
+    }
+    CHECK(served > pairs / 2 * 9 / 10);
+    CHECK_EQ(memory.calls, calls);
+    for (vmm__u64 i = 0; i < live; i++) CHECK(give(address[i]));
     CHECK_CALL(finish());
   }
 }
