@@ -22,7 +22,7 @@ void vmm__quick_reckon(vmm__space *space, vmm__arena *arena) {
 
   space->quick_limit = vmm__min(free_bytes / 2, part << coarse);
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
-  arena->quick_low = space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK);
+  arena->quick_low = space->base + space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK);
   if (space->ids[arena->id].sticky) arena->quick_low = 0;
 }
 
@@ -100,7 +100,7 @@ bool vmm__quick_displace(vmm__space *space, vmm__arena *arena, vmm__slot **slot)
   unsigned bin = vmm__slot_bin(*slot), top;
 
   vmm__quick_reckon(space, arena);
-  if (!vmm__quick_may_keep(space, arena, address, bin)) return false;
+  if (!vmm__quick_may_keep(arena, address, bin)) return false;
   if (vmm__quick_has_room(space, arena, bin) || !find_top(arena, &top) || top <= bin) return false;
   settle_last(space, arena, top);
   *slot = vmm__slots_find(&space->slots, address);

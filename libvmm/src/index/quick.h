@@ -71,15 +71,12 @@ __attribute__((always_inline)) static inline vmm__u64 vmm__quick_alloc(vmm__spac
   space->block_bytes += size;
   space->requested_bytes += requested;
   space->block_count++;
-  /* The next of this bin is asked for later: its line comes meanwhile. */
-  __builtin_prefetch(&lines[arena->quick[count - (count != 0)][bin]]);
   return key - VMM__SLOT_LIVE;
 }
 
 /* Whether a block may be kept, by its bin and place. */
-static inline bool vmm__quick_may_keep(const vmm__space *space, const vmm__arena *arena, vmm__u64 address,
-                                       unsigned bin) {
-  return address - space->base < arena->quick_low && arena->kept[bin].count < VMM__QUICK_PER_BIN;
+static inline bool vmm__quick_may_keep(const vmm__arena *arena, vmm__u64 address, unsigned bin) {
+  return address < arena->quick_low && arena->kept[bin].count < VMM__QUICK_PER_BIN;
 }
 /* ... and by its bytes. */
 static inline bool vmm__quick_has_room(const vmm__space *space, const vmm__arena *arena, unsigned bin) {
@@ -119,7 +116,7 @@ __attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *sp
   if (__builtin_expect(slot == NULL, 0)) return false;
   bin = vmm__slot_bin(slot);
   /* Of all that is no address the first look alone can pass what would make the key 0; but that is not low. */
-  if (__builtin_expect(!vmm__quick_may_keep(space, arena, address, bin) || !vmm__quick_has_room(space, arena, bin), 0))
+  if (__builtin_expect(!vmm__quick_may_keep(arena, address, bin) || !vmm__quick_has_room(space, arena, bin), 0))
     return false;
   vmm__quick_keep(space, arena, slot, bin);
   return true;
