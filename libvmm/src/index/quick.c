@@ -6,6 +6,9 @@
 /* A pool of that size more or less is one mapping, of which nothing could be given back. */
 static const vmm__u64 SLACK = 128ull << 20;
 
+/* What is smaller is within the bounds of a pool of one granule, 2 MiB. */
+static const vmm__u64 LARGE = 256ull << 10;
+
 void vmm__quick_init(vmm__arena *arena) {
   uint32_t size = 0, step = 1u << VMM__UNIT_SHIFT;
 
@@ -95,12 +98,24 @@ bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size) 
   return false;
 }
 
-bool vmm__quick_displace(vmm__space *space, vmm__arena *arena, vmm__slot **slot) {
+/* A large block that would be the only quick one is kept whatever its share of what is free: taken and given back again and
+ * again it costs what a small one does. The limit stays raised until it is reckoned anew. */
+static void keep_alone(vmm__space *space, vmm__arena *arena, vmm__slot *slot, unsigned bin) {
+  space->quick_limit = vmm__max(space->quick_limit, arena->kept[bin].size);
+  space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
+  vmm__quick_keep(space, arena, slot, bin);
+}
+
+bool vmm__quick_keep_anyway(vmm__space *space, vmm__arena *arena, vmm__slot **slot) {
   vmm__u64 address = vmm__slot_address(*slot);
   unsigned bin = vmm__slot_bin(*slot), top;
 
   vmm__quick_reckon(space, arena);
   if (!vmm__quick_may_keep(arena, address, bin)) return false;
+  if (vmm__space_quick_count(space) == 0 && arena->kept[bin].size >= LARGE) {
+    keep_alone(space, arena, *slot, bin);
+    return true;
+  }
   if (vmm__quick_has_room(space, arena, bin) || !find_top(arena, &top) || top <= bin) return false;
   settle_last(space, arena, top);
   *slot = vmm__slots_find(&space->slots, address);

@@ -5,7 +5,7 @@
  *
  * Every arena has its own. Bounds, all found by measuring. VMM__QUICK_PER_BIN blocks in a bin. Half of the free bytes, and less where little is
  * free: 3/2 of the free part of the free bytes; the rest stays in ranges that can join, else a full pool would grow
- * sooner. Only low addresses, 9/8 of the live bytes and 128 MiB, so that the upper mappings of a shrinking pool drain.
+ * sooner; but one block may be kept however large it is. Only low addresses, 9/8 of the live bytes and 128 MiB, so that the upper mappings of a shrinking pool drain.
  * They are reckoned anew when a block is freed that is not kept. At the bound in bytes the largest quick block makes room
  * for a smaller one: small ones are asked for more often, and cost less to keep. */
 #ifndef VMM_INDEX_QUICK_H

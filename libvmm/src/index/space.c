@@ -272,7 +272,7 @@ bool vmm__space_free(vmm__space *space, vmm__u64 address, unsigned arena_id, vmm
     vmm__arena_unstuck(space, block.arena);
   }
   arena = space->arenas[arena_id];
-  if (slot->key == address + VMM__SLOT_LIVE && vmm__quick_displace(space, arena, &slot)) return true;
+  if (slot->key == address + VMM__SLOT_LIVE && vmm__quick_keep_anyway(space, arena, &slot)) return true;
   id = slot->id;
   space->block_bytes -= block.size;
   space->requested_bytes -= block.requested;

@@ -122,9 +122,9 @@ void vmm__quick_settle(vmm__space *space, vmm__arena *arena);
 bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size);
 /* Makes free ranges of the largest quick blocks, down to half the size of the first. False if there is none. quick.c */
 bool vmm__quick_settle_largest(vmm__space *space, vmm__arena *arena);
-/* Frees a live block without flags, for which there is no room, by keeping it in place of a larger quick block of its
- * arena. False: it still lives. Its slot may have moved; the bounds are reckoned in any case. quick.c */
-bool vmm__quick_displace(vmm__space *space, vmm__arena *arena, vmm__slot **slot);
+/* Frees a live block without flags, for which there is no room, by keeping it all the same: alone, or in place of a larger
+ * quick block of its arena. False: it still lives. Its slot may have moved; the bounds are reckoned in any case. quick.c */
+bool vmm__quick_keep_anyway(vmm__space *space, vmm__arena *arena, vmm__slot **slot);
 /* Moves the quick blocks of one arena into another; those it has no room for become ranges there. quick.c */
 void vmm__quick_move(vmm__space *space, vmm__arena *from, vmm__arena *into);
 

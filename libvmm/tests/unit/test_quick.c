@@ -192,6 +192,30 @@ TEST(quick_blocks_keep_to_their_bounds) {
   CHECK_CALL(finish());
 }
 
+/* From one that is all there is to one among many: the next of its size is it. */
+TEST(quick_block_that_is_the_only_one_may_be_large) {
+  for (vmm__u64 size = MIB / 4; size <= 64 * MIB; size *= 2) {
+    for (vmm__u64 mapped = size; mapped <= 2 * size; mapped += vmm__max(size / 4, UNIT)) {
+      vmm__block block;
+      vmm__u64 a;
+
+      CHECK_CALL(start(mapped));
+      a = take(size);
+      CHECK(vmm__space_find(&space, a, &block));
+      CHECK(give(a)); /* the bounds are reckoned here */
+      for (int i = 0; i < 3; i++) {
+        CHECK_EQ(vmm__space_quick_count(&space), 1);
+        CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, size / UNIT, size), a);
+        CHECK(vmm__quick_free(&space, a, VMM__ARENA_IDLE));
+      }
+      CHECK_EQ(take(mapped), BASE); /* to others it is free memory */
+      CHECK(give(BASE));
+      CHECK_CALL(check());
+      CHECK_CALL(finish());
+    }
+  }
+}
+
 TEST(quick_block_of_a_smaller_size_displaces_a_larger_one) {
   enum { COUNT = 60 };
   vmm__u64 block[COUNT], random = 1;
