@@ -27,10 +27,11 @@ typedef struct vmm__quick_bin {
 } vmm__quick_bin;
 
 typedef struct vmm__arena {
-  vmm__u64 quick_low; /* address below which a freed block may be kept; 0 for an arena that is sticky */
-  uint32_t slot_mark; /* what the slots of its quick blocks carry: the label above the place */
-  uint32_t top;       /* no bin above has quick blocks */
-  vmm__u64 mark;      /* what the records of its ranges carry: the label and VMM__RECORD_FREE */
+  vmm__u64 quick_low;  /* address below which a freed block may be kept; 0 for an arena that is sticky */
+  unsigned quick_most; /* the highest bin of which blocks may be kept */
+  uint32_t slot_mark;  /* what the slots of its quick blocks carry: the label above the place */
+  uint32_t top;        /* no bin above has quick blocks */
+  vmm__u64 mark;       /* what the records of its ranges carry: the label and VMM__RECORD_FREE */
   unsigned id;
   unsigned label;
   vmm__u64 range_bytes;

@@ -6,8 +6,9 @@
 /* A pool of that size more or less is one mapping, of which nothing could be given back. */
 static const vmm__u64 SLACK = 128ull << 20;
 
-/* What is smaller is within the bounds of a pool of one granule, 2 MiB. */
+/* Where the largest size that is kept begins; as many blocks of it at least fit into what may be kept. */
 static const vmm__u64 LARGE = 256ull << 10;
+enum { LEAST_FIT = 64 };
 
 void vmm__quick_init(vmm__arena *arena) {
   uint32_t size = 0, step = 1u << VMM__UNIT_SHIFT;
@@ -21,10 +22,13 @@ void vmm__quick_init(vmm__arena *arena) {
 void vmm__quick_reckon(vmm__space *space, vmm__arena *arena) {
   const unsigned coarse = 16; /* products of what is left fit up to a total of 2^48 */
   vmm__u64 free_bytes = vmm__space_free_bytes(space);
-  vmm__u64 part = (free_bytes >> coarse) * (free_bytes >> coarse) * 3 / 2 / ((space->total_bytes >> coarse) + 1);
+  vmm__u64 most, part = (free_bytes >> coarse) * (free_bytes >> coarse) * 3 / 2 / ((space->total_bytes >> coarse) + 1);
+  bool whole;
 
   space->quick_limit = vmm__min(free_bytes / 2, part << coarse);
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
+  most = vmm__max(space->quick_limit / LEAST_FIT, LARGE) >> VMM__UNIT_SHIFT;
+  arena->quick_most = vmm__quick_bin_below(vmm__min(most, VMM__QUICK_LARGEST_UNITS), &whole);
   arena->quick_low = space->base + space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK);
   if (space->ids[arena->id].sticky) arena->quick_low = 0;
 }
@@ -102,6 +106,7 @@ bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size) 
  * again it costs what a small one does. The limit stays raised until it is reckoned anew. */
 static void keep_alone(vmm__space *space, vmm__arena *arena, vmm__slot *slot, unsigned bin) {
   space->quick_limit = vmm__max(space->quick_limit, arena->kept[bin].size);
+  if (bin > arena->quick_most) arena->quick_most = bin;
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
   vmm__quick_keep(space, arena, slot, bin);
 }
@@ -111,11 +116,11 @@ bool vmm__quick_keep_anyway(vmm__space *space, vmm__arena *arena, vmm__slot **sl
   unsigned bin = vmm__slot_bin(*slot), top;
 
   vmm__quick_reckon(space, arena);
-  if (!vmm__quick_may_keep(arena, address, bin)) return false;
-  if (vmm__space_quick_count(space) == 0 && arena->kept[bin].size >= LARGE) {
+  if (vmm__space_quick_count(space) == 0 && arena->kept[bin].size >= LARGE && address < arena->quick_low) {
     keep_alone(space, arena, *slot, bin);
     return true;
   }
+  if (!vmm__quick_may_keep(arena, address, bin)) return false;
   if (vmm__quick_has_room(space, arena, bin) || !find_top(arena, &top) || top <= bin) return false;
   settle_last(space, arena, top);
   *slot = vmm__slots_find(&space->slots, address);
