@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LIBVMM = ROOT / "libvmm"
 BIN = Path(sys.executable).parent
-HEADERS = ("vmm/vmm.h", "vmm/driver.h")
+HEADERS = ("vmm/vmm.h", "vmm/error.h", "vmm/device.h", "vmm/pool.h", "vmm/driver.h")
 WARNINGS = (
     "-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual -Wundef -Wvla"
 ).split()
