@@ -134,9 +134,11 @@ class Copy:
             )
         except subprocess.TimeoutExpired:
             return False  # a hang is noticed too
+        if done.returncode != 0:
+            return False
         if done.stdout.rstrip().rpartition(b"\n")[2].startswith(b"faults: 0 run"):
             raise LookupError(f"{' '.join(killer)}: runs nothing")
-        return done.returncode == 0
+        return True
 
     def kills(self, mutant: Mutant) -> str:
         """What noticed the mutant; empty if nothing did."""
