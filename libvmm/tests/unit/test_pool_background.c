@@ -105,6 +105,24 @@ TEST(a_destroy_that_is_refused_leaves_the_thread) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* By then the thread has ended: the pool stands, and so it has one again. */
+TEST(a_destroy_that_the_driver_refuses_starts_the_thread_again) {
+  fixture_options options;
+  fixture f;
+
+  fixture_defaults(&options);
+  options.pool.background = 1;
+  CHECK_CALL(open_exact(&f, &options));
+  CHECK_OK(vmm_pool_grow(f.pool, MIB, NULL, NULL));
+  CHECK_CALL(fixture_rule(&f, "cuMemUnmap:UNKNOWNx*"));
+  CHECK(vmm_pool_destroy(f.pool, VMM_DESTROY_FORCED, NULL) != VMM_OK);
+  CHECK_CALL(fixture_clear(&f));
+  CHECK(reaches(&f, MIB, 0)); /* it still is there */
+  CHECK_OK(vmm_pool_grow_async(f.pool, 4 * MIB, NULL));
+  CHECK(reaches(&f, 5 * MIB, 0));
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(a_forked_child_leaves_the_thread_alone) {
   fixture_options options;
   int status = -1;
