@@ -38,10 +38,14 @@ static inline vmm__u64 vmm__max(vmm__u64 a, vmm__u64 b) { return a > b ? a : b; 
 
 /* a - b, or 0 if that is negative. */
 static inline vmm__u64 vmm__saturating_sub(vmm__u64 a, vmm__u64 b) { return a > b ? a - b : 0; }
-/* a + b, or the largest value if that does not fit; for deadlines. */
+/* a + b and a * b, or the largest value if that does not fit; for bounds and deadlines. */
 static inline vmm__u64 vmm__saturating_add(vmm__u64 a, vmm__u64 b) {
   vmm__u64 sum;
   return vmm__add(a, b, &sum) ? sum : UINT64_MAX;
+}
+static inline vmm__u64 vmm__saturating_multiply(vmm__u64 a, vmm__u64 b) {
+  vmm__u64 product;
+  return vmm__multiply(a, b, &product) ? product : UINT64_MAX;
 }
 
 #endif

@@ -11,7 +11,6 @@
 enum {
   ATTRIBUTE_VMM_SUPPORTED = 102,
   STREAM_NON_BLOCKING = 1,
-  EVENT_NO_TIMING = 2,
   OLDEST_DRIVER = 12000,
   DEFAULT_ATTEMPTS = 10,
   PLAIN_GRANULARITY = 2 << 20
@@ -154,9 +153,9 @@ static vmm_status make_objects(vmm__work *work) {
       return vmm__work_fail(work, VMM_ERROR_INVALID_ARGUMENT, "the context given is one of another device");
   }
   CU_CHECK(work, 0, 0, stream_create, (device, &device->stream, STREAM_NON_BLOCKING));
-  CU_CHECK(work, 0, 0, event_create, (device, &device->context_event, EVENT_NO_TIMING));
-  CU_CHECK(work, 0, 0, event_create, (device, &device->stream_event, EVENT_NO_TIMING));
-  CU_CHECK(work, 0, 0, event_create, (device, &device->sentinel, EVENT_NO_TIMING));
+  CU_CHECK(work, 0, 0, event_create, (device, &device->context_event, VMM__EVENT_NO_TIMING));
+  CU_CHECK(work, 0, 0, event_create, (device, &device->stream_event, VMM__EVENT_NO_TIMING));
+  CU_CHECK(work, 0, 0, event_create, (device, &device->sentinel, VMM__EVENT_NO_TIMING));
   CU_CHECK(work, 0, 0, event_record, (device, device->sentinel, device->stream));
   return vmm__fence_wait(work, device->sentinel);
 undo:

@@ -7,8 +7,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-enum { PER_THREAD_STREAM = 2 };
-
 static bool is_legacy(const void *stream) { return vmm__stream_is_legacy(stream); }
 
 vmm__stream *vmm__stream_find(vmm_device *device, const void *stream) {
@@ -185,7 +183,7 @@ vmm_status vmm_device_register_stream(vmm_device *device, void *stream, vmm_erro
   vmm_status status = start(&work, device, "vmm_device_register_stream", error);
 
   if (device == NULL || status == VMM_ERROR_FORKED) return status;
-  if (stream == (void *)(size_t)PER_THREAD_STREAM)
+  if (vmm__stream_is_per_thread(stream))
     (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT,
                          "the per-thread default stream is another stream in every thread; register a real one");
   if (work.status == VMM_OK && vmm__work_lock(&work) == VMM_OK) (void)vmm__stream_register(&work, stream);

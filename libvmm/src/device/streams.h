@@ -45,6 +45,10 @@ bool vmm__context_is_captured(vmm__work *work);
 /* With detect_captures: whether the stream takes part in a capture that was not announced. */
 bool vmm__captured_unannounced(vmm_device *device, void *stream);
 
+enum { VMM__EVENT_NO_TIMING = 2 }; /* a flag of event-create: events that are fences are asked for no time */
+
+/* A handle that stands for another stream in every thread. */
+static inline bool vmm__stream_is_per_thread(const void *stream) { return stream == (void *)(size_t)2; }
 /* The legacy stream has two values. */
 static inline bool vmm__stream_is_legacy(const void *stream) { return stream == NULL || stream == (void *)(size_t)1; }
 static inline bool vmm__stream_is_same(const void *a, const void *b) {

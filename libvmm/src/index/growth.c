@@ -62,7 +62,8 @@ vmm__u64 vmm__growth_piece(const vmm__growth *growth, vmm__u64 size) {
   vmm__u64 most = vmm__max(growth->mapping_max, growth->committed / MOST_PIECES), piece;
 
   if (growth->request >= growth->committed) return size;
-  piece = vmm__max(vmm__min(size / PIECES, most), vmm__min(growth->mapping_min * LEAST_PIECE, most));
+  piece = vmm__max(vmm__min(size / PIECES, most),
+                   vmm__min(vmm__saturating_multiply(growth->mapping_min, LEAST_PIECE), most));
   piece = vmm__max(vmm__round_down(vmm__min(piece, size), growth->granularity), growth->granularity);
   return piece;
 }

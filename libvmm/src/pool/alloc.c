@@ -1,7 +1,6 @@
 /* Blocks: the path that fits and the path back. Neither makes a driver call nor allocates. */
 #include "base/fork.h"
 #include "base/status.h"
-#include "device/streams.h"
 #include "index/quick.h"
 #include "pool/pending.h"
 
@@ -93,7 +92,7 @@ vmm__u64 vmm__pool_revive(vmm_pool *pool, const vmm__pool_request *request) {
   return address;
 }
 
-static void count_failure(vmm_pool *pool) {
+void vmm__pool_count_failure(vmm_pool *pool) {
   vmm__lock_acquire(&pool->lock);
   pool->counters.alloc_failures++;
   vmm__lock_release(&pool->lock);
@@ -150,7 +149,7 @@ static vmm_status slow(vmm_pool *pool, const vmm__pool_request *request, vmm__u6
     vmm__lock_release(&pool->lock);
   }
   if (work.status == VMM_OK) *address = placed;
-  else count_failure(pool);
+  else vmm__pool_count_failure(pool);
   vmm__pool_count_work(pool, &work);
   return vmm__work_finish(&work, error);
 }
@@ -177,7 +176,7 @@ vmm_status vmm__pool_alloc(vmm_pool *pool, vmm__pool_request *request, unsigned 
   if (vmm__captures_possible(pool->device)) {
     status = vmm__pool_join_capture(pool, request, function, error);
     if (status != VMM_OK) {
-      count_failure(pool);
+      vmm__pool_count_failure(pool);
       return status;
     }
   }

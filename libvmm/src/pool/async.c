@@ -2,7 +2,6 @@
  * stream. */
 #include "base/fork.h"
 #include "base/status.h"
-#include "device/streams.h"
 #include "pool/pool.h"
 
 /* A stream that the pool meets for the first time, or one that is known by its number. */
@@ -15,11 +14,6 @@ static vmm_status find_entry(vmm_pool *pool, vmm__work *work, void *stream, vmm_
     vmm__work_unlock(work);
   }
   return work->status == VMM_OK ? vmm__pool_stream_admit(pool, work, stream, id, entry) : work->status;
-}
-
-/* Whether a stream is known by its handle, so that its entry can be found without the driver. */
-static bool by_handle(const vmm_pool *pool, const void *stream) {
-  return (!pool->eager && stream != (void *)(size_t)2) || vmm__stream_is_same(stream, pool->home_stream);
 }
 
 /* What fits on a stream that has an entry is had under one hold of the lock. Else the entry, if there is one, is held from
@@ -44,7 +38,7 @@ vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsign
   vmm__work work;
 
   request->stream = NULL;
-  if (by_handle(pool, request->handle)) {
+  if (vmm__pool_knows_by_handle(pool, request->handle)) {
     vmm__u64 placed = place_first(pool, request);
 
     if (placed != 0) {
@@ -58,9 +52,7 @@ vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsign
     else (void)find_entry(pool, &work, request->handle, &request->stream);
     vmm__pool_count_work(pool, &work);
     if (vmm__work_finish(&work, error) != VMM_OK) {
-      vmm__lock_acquire(&pool->lock);
-      pool->counters.alloc_failures++;
-      vmm__lock_release(&pool->lock);
+      vmm__pool_count_failure(pool);
       return work.status;
     }
   }
@@ -195,7 +187,7 @@ static vmm_status free_on(vmm_pool *pool, vmm__u64 address, void *stream, const 
   if (free_to_lease(pool, address, stream, &found))
     return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
   if (vmm__captured_unannounced(pool->device, stream)) found = keep(pool, address, stream);
-  else if (by_handle(pool, stream)) found = free_lazily(pool, address, stream);
+  else if (vmm__pool_knows_by_handle(pool, stream)) found = free_lazily(pool, address, stream);
   else found = free_eagerly(pool, address, stream, function);
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);
 }

@@ -4,10 +4,7 @@
 #include "base/fork.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "device/streams.h"
 #include "pool/ready.h"
-
-enum { EVENT_NO_TIMING = 2 };
 
 static const vmm__u64 default_mapping_min = 2ull << 20, default_mapping_max = 64ull << 20, default_step = 64ull << 20;
 
@@ -46,7 +43,7 @@ static vmm_status check_options(vmm_pool_options *options, vmm_error *error) {
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.events is unknown");
   if (options->prefer_wait != 0 && options->prefer_wait != 1)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.prefer_wait is neither 0 nor 1");
-  if (options->home_stream == (void *)(size_t)2)
+  if (vmm__stream_is_per_thread(options->home_stream))
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
                      "vmm_pool_options.home_stream is the per-thread default stream: another stream in every thread, "
                      "which orders nothing between them");
@@ -92,7 +89,7 @@ static vmm_status open_region(vmm_pool *pool, vmm__work *work, const vmm_pool_op
 
   if (vmm__work_lock(work) != VMM_OK) return work->status;
   if (find_peers(work, options, raw_peers) != VMM_OK) return work->status;
-  CU_CHECK(work, 0, 0, event_create, (device, &pool->fence, EVENT_NO_TIMING));
+  CU_CHECK(work, 0, 0, event_create, (device, &pool->fence, VMM__EVENT_NO_TIMING));
   if (vmm__region_open(&pool->region, work, &pool->lock, &request) == VMM_OK) return VMM_OK;
   vmm__work_probe(work);
   (void)CU_UNDO(work, event_destroy, (device, pool->fence));

@@ -82,7 +82,7 @@ static bool try_all(fit *f, vmm__u64 *grow) {
     if (!all) break;
     f->addresses[f->placed] = address;
   }
-  *grow = f->apart + vmm__saturating_sub(f->end - f->start, f->end != f->start ? movable(f) : 0);
+  *grow = vmm__saturating_add(f->apart, vmm__saturating_sub(f->end - f->start, f->end != f->start ? movable(f) : 0));
   return all;
 }
 
@@ -124,12 +124,10 @@ static vmm_status check_limits(vmm_pool *pool, vmm__work *work, vmm__u64 committ
 
 static vmm_status would_fit(fit *f, vmm__work *work, unsigned long long *grow) {
   vmm_pool *pool = f->pool;
-  vmm__u64 committed, limit, bytes = 0;
+  vmm__u64 committed, limit, bytes = 0, operations = vmm__saturating_multiply(f->count, OPERATIONS_PER_REQUEST);
   bool all;
 
-  if (vmm__pool_promise(pool, work, f->count * OPERATIONS_PER_REQUEST) != VMM_OK) return work->status;
-  vmm__lock_acquire(&pool->lock);
-  vmm__pool_fulfil(pool, f->count * OPERATIONS_PER_REQUEST);
+  if (vmm__pool_reserve(pool, work, operations, 0) != VMM_OK) return work->status;
   all = try_all(f, &bytes);
   take_out(f);
   committed = pool->region.live_bytes + pool->region.quarantined_bytes;

@@ -1,10 +1,7 @@
 /* Proving that what streams have freed is idle, or making one stream wait for another: the driver's part of stream order.
  * One thread does it at a time, under the gather lock, which no alloc or free that fits needs. */
-#include "device/streams.h"
 #include "pool/pool.h"
 #include "pool/streams.h"
-
-enum { EVENT_NO_TIMING = 2 };
 
 /* The list changes under the pool lock; entries go under both locks. NULL: the first. */
 static vmm__pool_stream *next_of(vmm_pool *pool, const vmm__pool_stream *entry) {
@@ -52,7 +49,8 @@ static void look(vmm_pool *pool, vmm__pool_stream *entry) {
 }
 
 static bool make_event(vmm_pool *pool, vmm__pool_stream *entry) {
-  return entry->event != NULL || vmm__cu_event_create(pool->device, &entry->event, EVENT_NO_TIMING) == VMM_CODE_SUCCESS;
+  return entry->event != NULL ||
+         vmm__cu_event_create(pool->device, &entry->event, VMM__EVENT_NO_TIMING) == VMM_CODE_SUCCESS;
 }
 
 static int record(vmm_pool *pool, const vmm__pool_stream *entry) {

@@ -5,49 +5,9 @@
 #include "pool/ready.h"
 
 enum {
-  ADDS = 3 + 2 * VMM__PARTS_MOST, /* of one growth: the tail back, or what the block takes, with the tail, and the rest;
-                                     and the parts */
-  OPERATIONS = 4                  /* of the index besides */
+  ADDS = 3 + 2 * VMM__PARTS_MOST /* of one growth: the tail back, or what the block takes, with the tail, and the rest;
+                                    and the parts */
 };
-
-vmm_status vmm__pool_promise(vmm_pool *pool, vmm__work *work, vmm__u64 adds) {
-  const vmm_host_memory *memory = &pool->device->memory;
-
-  for (;;) {
-    vmm__space_spare *spare;
-    vmm__u64 hint;
-
-    vmm__lock_acquire(&pool->lock);
-    hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS, 0);
-    if (hint != 0) {
-      vmm__space_settle(&pool->space);
-      hint = vmm__space_short(&pool->space, pool->promised + adds + OPERATIONS, 0);
-    }
-    if (hint == 0) pool->promised += adds;
-    vmm__lock_release(&pool->lock);
-    if (hint == 0) return VMM_OK;
-    spare = vmm__space_spare_make(memory, hint);
-    if (spare == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
-    vmm__lock_acquire(&pool->lock);
-    vmm__space_spare_adopt(&pool->space, spare);
-    vmm__lock_release(&pool->lock);
-    vmm__space_spare_release(memory, spare);
-  }
-}
-
-vmm__u64 vmm__pool_place_with_records(vmm_pool *pool, vmm__work *work, const vmm__pool_request *request) {
-  vmm__u64 placed = 0;
-  bool short_of_them;
-
-  vmm__lock_acquire(&pool->lock);
-  short_of_them = vmm__space_short(&pool->space, pool->promised + OPERATIONS, 0) != 0;
-  vmm__lock_release(&pool->lock);
-  if (short_of_them && vmm__pool_promise(pool, work, 0) != VMM_OK) return 0;
-  vmm__lock_acquire(&pool->lock);
-  placed = vmm__pool_place(pool, request);
-  vmm__lock_release(&pool->lock);
-  return placed;
-}
 
 void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work) {
   vmm__lock_acquire(&pool->lock);

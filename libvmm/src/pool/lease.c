@@ -35,7 +35,7 @@ vmm_status vmm__pool_prepare_lease(vmm_pool *pool, vmm__work *work) {
     vmm__pool_lease *lease = vmm__memory_allocate(&pool->device->memory, 1, sizeof *lease);
 
     if (lease == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
-    if (vmm__pool_reserve_arenas(pool, work, 1) == VMM_OK) { /* and holds the pool lock */
+    if (vmm__pool_reserve(pool, work, 0, 1) == VMM_OK) { /* and holds the pool lock */
       (void)enter_list(pool, work, lease);
       vmm__lock_release(&pool->lock);
     }

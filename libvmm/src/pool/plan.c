@@ -40,8 +40,8 @@ static vmm__growth_answer size_plan(vmm_pool *pool, const vmm__pool_request *req
 
   plan->moved = 0;
   vmm__plan_handles(pool, request, vmm__min(room, left), plan);
-  growth.committed = pool->region.live_bytes + plan->parts.bytes;
-  growth.live = pool->space.block_bytes + (request != NULL ? request->size : 0);
+  growth.committed = vmm__saturating_add(pool->region.live_bytes, plan->parts.bytes);
+  growth.live = vmm__saturating_add(pool->space.block_bytes, request != NULL ? request->size : 0);
   growth.request = plan->need;
   growth.room = room;
   growth.at_hand = plan->parts.bytes;
@@ -108,14 +108,14 @@ static vmm__growth_answer plan_plain(vmm_pool *pool, const vmm__pool_request *re
     return VMM__GROWTH_OVERFLOW;
   if (!vmm__plain_round(pool->device, vmm__max(ahead, 1), &plan->least)) return VMM__GROWTH_OVERFLOW;
   plan->need = plan->size = plan->least;
-  (void)vmm__ready_sizes(pool, ahead + VMM__PLAIN_GUARD, &ready, 1);
+  (void)vmm__ready_sizes(pool, vmm__saturating_add(ahead, VMM__PLAIN_GUARD), &ready, 1);
   if (ready != 0) {
     plan->size = plan->least = ready - VMM__PLAIN_GUARD;
     plan->parts = (vmm__parts){1, plan->size, {{VMM__PART_READY, plan->size, 0, NULL}}};
   } else if (request != NULL) {
     growth.committed = committed;
-    growth.live = pool->space.block_bytes + request->size;
-    growth.request = plan->need + VMM__PLAIN_GUARD;
+    growth.live = vmm__saturating_add(pool->space.block_bytes, request->size);
+    growth.request = vmm__saturating_add(plan->need, VMM__PLAIN_GUARD);
     growth.limit_left = growth.room = UINT64_MAX;
     answer = vmm__growth_size(&growth, &plan->size);
     if (answer != VMM__GROWTH_OK) return answer;

@@ -5,6 +5,7 @@
 
 #include "base/thread.h"
 #include "device/reclaim.h"
+#include "device/streams.h"
 #include "index/growth.h"
 #include "index/space.h"
 #include "pool/lease.h"
@@ -110,6 +111,15 @@ vmm__mapping *vmm__idle_next(vmm_pool *pool, vmm__idle_walk *walk);
 /* Whether nothing that is queued may still use an idle mapping, as far as is known. Under the pool lock. */
 bool vmm__idle_is_proven(vmm_pool *pool, const vmm__mapping *mapping);
 
+/* Whether a stream is known by its handle, so that its entry can be found without the driver. */
+static inline bool vmm__pool_knows_by_handle(const vmm_pool *pool, const void *stream) {
+  return (!pool->eager && !vmm__stream_is_per_thread(stream)) || vmm__stream_is_same(stream, pool->home_stream);
+}
+
+/* Sees to it that so many operations on the index can run beside what is promised, and so many arenas be opened, and returns
+ * with the pool lock held so that nobody else uses them up; on failure, OUT_OF_HOST_MEMORY, without it. */
+vmm_status vmm__pool_reserve(vmm_pool *pool, vmm__work *work, vmm__u64 operations, unsigned arenas);
+
 /* Sets records aside for `adds` ranges that may have to be added to the index, so that giving back what was taken out of
  * it cannot fail. No pool lock held (the structure lock may be). OUT_OF_HOST_MEMORY: nothing was set aside. Fulfil takes
  * the promise away, under the pool lock. */
@@ -133,6 +143,8 @@ vmm__u64 vmm__pool_trim(vmm_pool *pool, vmm__work *work, vmm__u64 keep, vmm__u64
 
 /* Adds a finished work's counts to the pool's. */
 void vmm__pool_count_work(vmm_pool *pool, const vmm__work *work);
+/* An allocation that failed. No pool lock held. */
+void vmm__pool_count_failure(vmm_pool *pool);
 
 /* Ends a pool that was never handed out. If that fails too, the device's close tries again. Returns the work's status. */
 vmm_status vmm__pool_abandon(vmm_pool *pool, vmm__work *work);

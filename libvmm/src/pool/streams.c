@@ -5,30 +5,10 @@
 #include "device/streams.h"
 #include "pool/pool.h"
 
-enum { PER_THREAD_STREAM = 2, EVENT_NO_TIMING = 2, ARENAS_PER_STREAM = 2 };
+enum { ARENAS_PER_STREAM = 2 };
 
 static vmm__pool_stream *new_entry(vmm_pool *pool) {
   return vmm__memory_allocate(&pool->device->memory, 1, sizeof(vmm__pool_stream));
-}
-
-vmm_status vmm__pool_reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned count) {
-  const vmm_host_memory *memory = &pool->device->memory;
-
-  for (;;) {
-    vmm__space_spare *spare;
-    vmm__u64 hint;
-
-    vmm__lock_acquire(&pool->lock);
-    hint = vmm__space_short(&pool->space, pool->promised + VMM__SPACE_READY_RECORDS, count);
-    if (hint == 0) return VMM_OK;
-    vmm__lock_release(&pool->lock);
-    spare = vmm__space_spare_make(memory, hint);
-    if (spare == NULL) return vmm__work_fail(work, VMM_ERROR_OUT_OF_HOST_MEMORY, NULL);
-    vmm__lock_acquire(&pool->lock);
-    vmm__space_spare_adopt(&pool->space, spare);
-    vmm__lock_release(&pool->lock);
-    vmm__space_spare_release(memory, spare);
-  }
 }
 
 /* False if there are as many as there can be. */
@@ -48,7 +28,7 @@ static void be_alone(vmm_pool *pool, vmm__pool_stream *entry) {
 
 /* Limbo is there from the start: a free on a stream that is not known must not need anything. */
 vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work) {
-  if (vmm__pool_reserve_arenas(pool, work, 2 * ARENAS_PER_STREAM + 1) != VMM_OK) return work->status;
+  if (vmm__pool_reserve(pool, work, 0, 2 * ARENAS_PER_STREAM + 1) != VMM_OK) return work->status;
   pool->home.stream = pool->home_stream;
   pool->limbo.whole = true;
   (void)open_arenas(pool, &pool->home);
@@ -92,8 +72,7 @@ vmm_status vmm__pool_stream_id(vmm_pool *pool, vmm__work *work, void *stream, vm
   unsigned long long number = 0;
 
   *id = 0;
-  if (vmm__stream_is_same(stream, pool->home_stream) || (!pool->eager && stream != (void *)(size_t)PER_THREAD_STREAM))
-    return VMM_OK;
+  if (vmm__pool_knows_by_handle(pool, stream)) return VMM_OK;
   if (vmm__work_enter(work) != VMM_OK) return work->status;
   CU_CHECK(work, 0, 0, stream_get_id, (pool->device, stream, &number));
   *id = vmm__saturating_add(number, 1); /* 0 is none */
@@ -135,7 +114,7 @@ static bool enter_list(vmm_pool *pool, vmm__pool_stream *entry) {
 
 static vmm_status make_event(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry) {
   if (!entry->eager || vmm__work_enter(work) != VMM_OK) return work->status; /* stays inside, for discard */
-  CU_CHECK(work, 0, 0, event_create, (pool->device, &entry->next_event, EVENT_NO_TIMING));
+  CU_CHECK(work, 0, 0, event_create, (pool->device, &entry->next_event, VMM__EVENT_NO_TIMING));
 undo:
   return work->status;
 }
@@ -159,14 +138,14 @@ static vmm__pool_stream *find_and_hold(vmm_pool *pool, const void *stream, vmm__
   return entry;
 }
 
-/* Arenas for one more, with the pool lock held as vmm__pool_reserve_arenas leaves it. Nobody says when a stream with eager
+/* Arenas for one more, with the pool lock held as vmm__pool_reserve leaves it. Nobody says when a stream with eager
  * events ends: where they take all arenas there are, they go. */
 static vmm_status reserve_own(vmm_pool *pool, vmm__work *work) {
-  if (vmm__pool_reserve_arenas(pool, work, ARENAS_PER_STREAM) != VMM_OK) return work->status;
+  if (vmm__pool_reserve(pool, work, 0, ARENAS_PER_STREAM) != VMM_OK) return work->status;
   if (pool->space.free_ids >= ARENAS_PER_STREAM) return VMM_OK;
   vmm__lock_release(&pool->lock);
   vmm__pool_give_up_eager(pool, work);
-  return vmm__pool_reserve_arenas(pool, work, ARENAS_PER_STREAM);
+  return vmm__pool_reserve(pool, work, 0, ARENAS_PER_STREAM);
 }
 
 vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream, vmm__u64 id, vmm__pool_stream **out) {

@@ -40,10 +40,6 @@ typedef struct vmm__pool_request vmm__pool_request;
 vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work); /* host memory only; nothing is held on failure */
 void vmm__pool_streams_close(vmm_pool *pool, vmm__work *work);      /* gives the events back and the entries free */
 
-/* Sees to it that `count` arenas can be opened, and returns with the pool lock held so that nobody else opens them; on failure
- * without it. */
-vmm_status vmm__pool_reserve_arenas(vmm_pool *pool, vmm__work *work, unsigned count);
-
 /* The entry of a stream, NULL if it has none. `id`: 0, or the number of an eager one. Under the pool lock. */
 vmm__pool_stream *vmm__pool_stream_find(vmm_pool *pool, const void *stream, vmm__u64 id);
 

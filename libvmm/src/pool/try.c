@@ -1,13 +1,10 @@
 /* Alloc and free for callers who must not be kept waiting: done at once, or not at all. */
 #include "base/fork.h"
-#include "device/streams.h"
 #include "pool/pool.h"
 
 /* Whether the call may end without a look at the driver. Then the lock is held. */
 static bool lock_at_once(vmm_pool *pool, const void *stream) {
-  bool by_handle = (!pool->eager && stream != (void *)(size_t)2) || vmm__stream_is_same(stream, pool->home_stream);
-
-  return by_handle && !vmm__captures_possible(pool->device) && vmm__lock_try(&pool->lock);
+  return vmm__pool_knows_by_handle(pool, stream) && !vmm__captures_possible(pool->device) && vmm__lock_try(&pool->lock);
 }
 
 static vmm__pool_stream *entry_of(vmm_pool *pool, const void *stream) {

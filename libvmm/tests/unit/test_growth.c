@@ -167,6 +167,8 @@ TEST(what_is_created_comes_in_pieces_unless_the_request_is_most_of_the_pool) {
   CHECK_EQ(vmm__growth_piece(&growth, GIB), 64 * MIB);
   growth.mapping_min = growth.mapping_max = 4 * MIB;
   CHECK_EQ(vmm__growth_piece(&growth, GIB), 4 * MIB);
+  growth.mapping_min = growth.mapping_max = 1ull << 62; /* four times that is more than any size */
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), GIB);
 }
 
 /* The bounds that the replays hold it to, for demand that rises without a stop. */
