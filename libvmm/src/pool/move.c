@@ -71,8 +71,8 @@ bool vmm__parts_take_down(vmm_pool *pool, vmm__work *work, vmm__parts *parts) {
     (void)vmm__work_undone(work, work->code != 0 ? work->code : VMM_CODE_UNKNOWN);
     break;
   }
-  if (i == parts->count) return true;
   if (vmm__device_lost(pool->device)) vmm__work_probe(work); /* the status says so */
+  else if (i == parts->count) return true;
   else vmm__work_forget(work);
   return false;
 }

@@ -121,6 +121,7 @@ undo:
 
 /* A lost context is not noticed by the cuMem* calls (measured): the sentinel is. */
 static vmm_status check_alive(vmm__region *region, vmm__work *work) {
+  if (vmm__device_lost(region->device)) return vmm__work_fail(work, VMM_ERROR_DEVICE_LOST, NULL);
   CU_CHECK(work, 0, 0, event_query, (region->device, region->device->sentinel));
 undo:
   return work->status;

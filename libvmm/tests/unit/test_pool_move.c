@@ -264,6 +264,25 @@ TEST(a_request_that_moves_may_fail_at_any_call) {
             if (!refuse(ops[o], n, codes[c], ever ? VMM_FAULT_FOR_EVER : 1, limit ? 64 * MIB : 0)) break;
 }
 
+/* Its context is dead: there is nothing to be had from it, whatever its memory calls answer. */
+TEST(a_device_that_is_lost_while_backing_is_moved_is_asked_for_nothing_more) {
+  fixture_options options;
+  u64 big = 1;
+  fixture f;
+  holes h;
+
+  fixture_defaults(&options);
+  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(h = make_holes(&f, true));
+  CHECK_CALL(fixture_rule(&f, "cuMemUnmap:ILLEGAL_ADDRESS"));
+  CHECK_CALL(fixture_forget_calls(&f));
+  CHECK_STATUS(vmm_pool_alloc(f.pool, 3 * MIB, &big, &f.error), VMM_ERROR_DEVICE_LOST);
+  CHECK_EQ(big, 0);
+  CHECK_EQ(fixture_calls(&f, VMM_OP_mem_create), 0);
+  CHECK_EQ(fixture_calls(&f, VMM_OP_mem_map), 0);
+  CHECK_CALL(end(&f, &h));
+}
+
 TEST(what_could_not_be_taken_down_is_told_if_the_request_fails_after_all) {
   fixture_options options;
   u64 big = 1;

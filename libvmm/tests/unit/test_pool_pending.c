@@ -97,6 +97,57 @@ TEST(pending_memory_that_is_wanted_again_comes_back_without_an_edit) {
   CHECK_CALL(fixture_close(&f));
 }
 
+typedef struct wanting {
+  fixture *f;
+  vmm_status status;
+  u64 address;
+  int asked;
+} wanting;
+
+static void want_it_back(void *data, int op, unsigned long long opportunity) {
+  wanting *w = data;
+  vmm_request request;
+
+  (void)op;
+  (void)opportunity;
+  w->asked++;
+  w->status = vmm_request_init(&request, sizeof request);
+  request.size = MIB;
+  request.flags = VMM_REQUEST_NO_GROWTH;
+  if (w->status == VMM_OK) w->status = vmm_pool_alloc_with(w->f->pool, &request, &w->address, NULL);
+}
+
+/* Whoever asks in the middle of the unmap is not given what is about to go. */
+TEST(pending_memory_does_not_come_back_while_it_is_unmapped) {
+  wanting w = {NULL, VMM_OK, 1, 0};
+  u64 address, pending = 0, done = 0;
+  vmm_fault_rule rule;
+  fixture f;
+
+  CHECK_CALL(open_with_megabytes(&f, NULL));
+  CHECK_CALL(address = fixture_alloc(&f, MIB));
+  OK(vmm_raw_kernel_spin(f.sim, NULL, 30 * MS));
+  CHECK_CALL(fixture_free(&f, address));
+  CHECK_OK(trim_async(&f, NULL, &pending));
+  CHECK_EQ(pending, MIB);
+  vmm_driver_wait(f.driver, 40 * MS);
+  w.f = &f;
+  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
+  rule.op = VMM_OP_mem_unmap;
+  rule.hook = want_it_back;
+  rule.hook_data = &w;
+  CHECK_OK(vmm_fault_add(f.fault, &rule, NULL, NULL));
+  CHECK_OK(vmm_pool_poll(f.pool, &done, &pending, NULL));
+  CHECK_EQ(w.asked, 1);
+  CHECK_STATUS(w.status, VMM_ERROR_OUT_OF_DEVICE_MEMORY);
+  CHECK_EQ(w.address, 0);
+  CHECK_EQ(done, MIB);
+  CHECK_EQ(pending, 0);
+  CHECK_EQ(fixture_stats(f.pool).committed_bytes, 0);
+  CHECK_CALL(fixture_compare(&f));
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(a_growth_and_a_destroy_finish_what_is_pending) {
   u64 addresses[2], done = 1, pending = 0;
   fixture f;
