@@ -49,7 +49,7 @@ class Late:
     def __del__(self):
         try:
             self.block.close()
-        except Exception: pass
+        except Exception: pass  # modules are being taken apart: what close needs may be gone, pyvmm's own errors too
 late = Late(); late.block = pool.alloc(64); late.self = late
 """,
     "a lost device": """

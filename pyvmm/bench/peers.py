@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import importlib
 import multiprocessing
 import os
@@ -23,7 +24,7 @@ def _nothing(block: Any) -> None:
     """For blocks that are dropped."""
 
 
-class Peer:
+class Peer(abc.ABC):
     """What all have in common."""
 
     drops = False
@@ -31,10 +32,10 @@ class Peer:
     alloc: Callable[[int], Any]
     free: Callable[[Any], Any] = staticmethod(_nothing)
 
-    def figures(self) -> Figures:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def figures(self) -> Figures: ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
         pass
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from .results import Run
 
 INK, SOFT, GRID = "#22303c", "#6b7785", "#e3e7eb"
-OURS = ("#1f77b4", "#5aa2d6", "#9cc9e8")
+OURS = ("#0b3c6f", "#1f77b4", "#5aa2d6", "#9cc9e8", "#7a6fd0", "#2aa7a0")
 OTHERS = ("#b0672b", "#d9a23b", "#4caf7a", "#8e44ad", "#d9483b", "#7f8c8d", "#16a085", "#c0997a", "#34495e")
 PANELS = (
     ("CPU pair", "a pair on the CPU"),
@@ -92,7 +93,7 @@ def _panel(axes: Any, run: Run, bench: str, title: str) -> None:
         axes.set_yscale("log")
     axes.set_title(title, loc="left", weight="bold", color=INK)
     axes.set_ylabel(", ".join(sorted(units)))
-    axes.set_xticks(range(len(cases)), [_wrapped(case) for case in cases], size=8)
+    axes.set_xticks(range(len(cases)), [_wrapped(case, max(8, 96 // len(cases))) for case in cases], size=8)
     axes.grid(axis="y", color=GRID)
     axes.set_axisbelow(True)
     axes.legend(frameon=False, fontsize=7.5, ncols=2)
@@ -100,5 +101,5 @@ def _panel(axes: Any, run: Run, bench: str, title: str) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _wrapped(case: str) -> str:
-    return case.replace(", ", ",\n") if len(case) > 12 else case
+def _wrapped(case: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(case.replace("_", "_ "), width)).replace("_ ", "_").replace("_\n", "_\n")
