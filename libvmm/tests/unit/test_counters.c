@@ -186,6 +186,28 @@ TEST(what_is_left_pending_is_counted) {
   CHECK_CALL(fixture_close(&f));
 }
 
+TEST(what_is_put_aside_and_what_fails_unseen_is_counted) {
+  vmm_pool_stats s;
+  fixture f;
+
+  CHECK_CALL(open_story(&f, 0));
+  CHECK_OK(vmm_pool_grow_async(f.pool, 128 * KIB, NULL));
+  s = fixture_stats(f.pool);
+  SAME(s, ready_bytes, 128 * KIB);
+  SAME(s, committed_bytes, 0);
+  SAME(s, background_failures, 0);
+  CHECK_CALL(fixture_rule(&f, "cuMemSetAccess:UNKNOWN"));
+  CHECK_OK(vmm_pool_poll(f.pool, NULL, NULL, NULL));
+  s = fixture_stats(f.pool);
+  SAME(s, background_failures, 1);
+  SAME(s, committed_bytes, 0);
+  CHECK_OK(vmm_pool_poll(f.pool, NULL, NULL, NULL));
+  s = fixture_stats(f.pool);
+  SAME(s, background_failures, 1);
+  SAME(s, ready_bytes, 0);
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(a_fence_that_fails_is_counted) {
   void *stream = NULL;
   u64 address = 0;

@@ -202,6 +202,30 @@ TEST(a_full_card_is_climbed_out_of) {
 }
 
 /* Measured: plain memory may be had and freed by a thread in relaxed mode. */
+/* Its pattern may still be written by the GPU: the allocation is not given back before that is known to be over. */
+TEST(memory_that_verification_may_still_write_is_kept) {
+  fixture_options options;
+  u64 address = 1;
+  fixture f;
+
+  fixture_defaults(&options);
+  options.pool.growth_policy = VMM_GROWTH_EXACT;
+  options.pool.verify = VMM_VERIFY_DATA;
+  CHECK_CALL(open_plain(&f, &options));
+  CHECK_CALL(fixture_rule(&f, "cuMemcpyDtoHAsync:UNKNOWN,cuEventRecord:UNKNOWNx*"));
+  CHECK_CALL(fixture_forget_calls(&f));
+  CHECK_STATUS(vmm_pool_alloc(f.pool, 1000, &address, &f.error), VMM_ERROR_DRIVER);
+  CHECK_EQ(address, 0);
+  CHECK_EQ(fixture_calls(&f, VMM_OP_mem_free), 0);
+  CHECK(fixture_stats(f.pool).quarantined_bytes != 0);
+  CHECK_CALL(fixture_clear(&f));
+  CHECK_CALL(address = fixture_alloc(&f, 1000)); /* recovers it on the way */
+  CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, 0);
+  CHECK_CALL(compare(&f));
+  CHECK_CALL(fixture_free(&f, address));
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(announced_captures_are_left_alone) {
   void *stream = NULL, *graph = NULL;
   u64 a;
