@@ -6,8 +6,8 @@
 /* A pool of that size more or less is one mapping, of which nothing could be given back. */
 static const vmm__u64 SLACK = 128ull << 20;
 
-/* Where the largest size that is kept begins; as many blocks of it at least fit into what may be kept. */
-static const vmm__u64 LARGE = 256ull << 10;
+/* The largest size that is kept lies between these; so many blocks of it fit into what may be kept. */
+static const vmm__u64 LARGE = 256ull << 10, LARGEST = 2ull << 20;
 enum { LEAST_FIT = 64 };
 
 void vmm__quick_init(vmm__arena *arena) {
@@ -27,7 +27,7 @@ void vmm__quick_reckon(vmm__space *space, vmm__arena *arena) {
 
   space->quick_limit = vmm__min(free_bytes / 2, part << coarse);
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
-  most = vmm__max(space->quick_limit / LEAST_FIT, LARGE) >> VMM__UNIT_SHIFT;
+  most = vmm__max(vmm__min(space->quick_limit / LEAST_FIT, LARGEST), LARGE) >> VMM__UNIT_SHIFT;
   arena->quick_most = vmm__quick_bin_below(vmm__min(most, VMM__QUICK_LARGEST_UNITS), &whole);
   arena->quick_low = space->base + space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK);
   if (space->ids[arena->id].sticky) arena->quick_low = 0;
@@ -102,10 +102,16 @@ bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size) 
   return false;
 }
 
-/* A large block that would be the only quick one is kept whatever its share of what is free: taken and given back again and
- * again it costs what a small one does. The limit stays raised until it is reckoned anew. */
+/* A large block that would be nearly all that is kept, in a pool that is half free at least, is kept whatever its share of
+ * that: taken and given back again and again it costs what a small one does. The limit stays raised until it is reckoned
+ * anew. */
+static bool is_alone(const vmm__space *space, vmm__u64 size) {
+  return size >= LARGE && vmm__space_quick_bytes(space) <= size / 16 &&
+         space->block_bytes - size <= space->total_bytes / 2;
+}
+
 static void keep_alone(vmm__space *space, vmm__arena *arena, vmm__slot *slot, unsigned bin) {
-  space->quick_limit = vmm__max(space->quick_limit, arena->kept[bin].size);
+  space->quick_limit = vmm__max(space->quick_limit, vmm__space_quick_bytes(space) + arena->kept[bin].size);
   if (bin > arena->quick_most) arena->quick_most = bin;
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
   vmm__quick_keep(space, arena, slot, bin);
@@ -116,7 +122,7 @@ bool vmm__quick_keep_anyway(vmm__space *space, vmm__arena *arena, vmm__slot **sl
   unsigned bin = vmm__slot_bin(*slot), top;
 
   vmm__quick_reckon(space, arena);
-  if (vmm__space_quick_count(space) == 0 && arena->kept[bin].size >= LARGE && address < arena->quick_low) {
+  if (is_alone(space, arena->kept[bin].size) && address < arena->quick_low) {
     keep_alone(space, arena, *slot, bin);
     return true;
   }

@@ -3,14 +3,14 @@
  * pool's alloc and free; what is not quick falls through to vmm__space_alloc and vmm__space_free, which any caller may
  * also call at once.
  *
- * Every arena has its own. Bounds, all found by measuring. VMM__QUICK_PER_BIN blocks in a bin. Half of the
- * free bytes, and less where little is free: 3/2 of the free part of the free bytes; the rest stays in ranges that can
- * join, else a full pool would grow sooner. Above 256 KiB no block of more than a 64th of that, since what is kept whole
- * lies in the way of what is larger (replayed mixed sizes took 23 % more than was live instead of 20 %, in 22 growths
- * instead of 19); but one may be kept alone however large it is. Only low addresses, 9/8 of the live bytes and 128 MiB, so
- * that the upper mappings of a shrinking pool drain. They are reckoned anew when a block is freed that is not kept. At the
- * bound in bytes the largest quick block makes room for a smaller one: small ones are asked for more often, and cost less
- * to keep. */
+ * Every arena has its own. Bounds, all found by measuring. VMM__QUICK_PER_BIN blocks in a bin. Half of the free
+ * bytes, and less where little is free: 3/2 of the free part of the free bytes; the rest stays in ranges that can
+ * join, else a full pool would grow sooner. Above 256 KiB no block of more than a 64th of that, and none above 2 MiB,
+ * since what is kept whole lies in the way of what is larger (replayed mixed sizes took 23 % more than was live
+ * instead of 16 %, in 22 growths instead of 17); but one may be kept nearly alone however large it is. Only low
+ * addresses, 9/8 of the live bytes and 128 MiB, so that the upper mappings of a shrinking pool drain. They are
+ * reckoned anew when a block is freed that is not kept. At the bound in bytes the largest quick block makes room for
+ * a smaller one: small ones are asked for more often, and cost less to keep. */
 #ifndef VMM_INDEX_QUICK_H
 #define VMM_INDEX_QUICK_H
 
