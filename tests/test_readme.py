@@ -39,8 +39,3 @@ def test_the_lines_of_c(tmp_path: Path) -> None:
     assert compiler is not None
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", str(include_dir())]
     subprocess.run([compiler, *flags, str(source)], check=True)
-
-
-def test_every_link_leads_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (Path(__file__).parent.parent / target).exists(), target
