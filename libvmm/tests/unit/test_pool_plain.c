@@ -201,7 +201,6 @@ TEST(a_full_card_is_climbed_out_of) {
   CHECK_CALL(fixture_close(&f));
 }
 
-/* Measured: plain memory may be had and freed by a thread in relaxed mode. */
 /* Its pattern may still be written by the GPU: the allocation is not given back before that is known to be over. */
 TEST(memory_that_verification_may_still_write_is_kept) {
   fixture_options options;
@@ -226,6 +225,7 @@ TEST(memory_that_verification_may_still_write_is_kept) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* Measured: plain memory may be had and freed by a thread in relaxed mode. */
 TEST(announced_captures_are_left_alone) {
   void *stream = NULL, *graph = NULL;
   u64 a;
