@@ -52,7 +52,7 @@ static vmm__growth_answer size_plan(vmm_pool *pool, const vmm__pool_request *req
   growth.limit_left = vmm__saturating_add(left, plan->moved);
   answer = vmm__growth_size(&growth, &plan->size);
   plan->least = vmm__max(plan->need, plan->parts.bytes);
-  plan->piece = vmm__max(plan->size - plan->parts.bytes, 1); /* not 0, even if nothing is created */
+  plan->piece = vmm__max(vmm__saturating_sub(plan->size, plan->parts.bytes), 1); /* even if nothing is created */
   if (!one && answer == VMM__GROWTH_OK) plan->piece = vmm__growth_piece(&growth, plan->piece);
   return answer;
 }

@@ -162,6 +162,67 @@ TEST(odd_mapping_sizes_are_rounded) {
   }
 }
 
+/* The largest there may be: all bounds on what is created in one piece lie above the room. */
+TEST(mappings_may_be_larger_than_any_memory) {
+  static const u64 sizes[] = {GIB, (u64)1 << 61, (u64)1 << 62};
+  size_t i;
+
+  for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    vmm_pool_options options = fixture_pool_options();
+    u64 first, second;
+    fixture f;
+
+    CHECK_CALL(open_device(&f, NULL));
+    options.mapping_min = options.mapping_max = sizes[i];
+    options.limit = 32 * MIB;
+    CHECK_CALL(f.pool = fixture_add_pool(&f, &options));
+    CHECK_CALL(first = fixture_alloc(&f, MIB));
+    CHECK_EQ(fixture_stats(f.pool).committed_bytes, 32 * MIB);
+    CHECK_OK(vmm_pool_set_limit(f.pool, 64 * MIB, NULL));
+    CHECK_CALL(fixture_forget_calls(&f));
+    CHECK_CALL(second = fixture_alloc(&f, 32 * MIB)); /* with the tail before it, less than what is there already */
+    CHECK_EQ(fixture_stats(f.pool).committed_bytes, 64 * MIB);
+    CHECK_EQ(fixture_calls(&f, VMM_OP_mem_create), 1);
+    CHECK_CALL(fixture_compare(&f));
+    CHECK_CALL(fixture_free(&f, first));
+    CHECK_CALL(fixture_free(&f, second));
+    CHECK_CALL(fixture_close(&f));
+  }
+}
+
+/* Every other number of the options is a bound, or a wish that may be larger than what there is. */
+TEST(options_may_be_the_largest_numbers_there_are) {
+  static const u64 numbers[] = {UINT64_MAX, UINT64_MAX - 64 * KIB, UINT64_MAX - 64 * KIB + 1, (u64)1 << 63};
+  size_t i;
+  int field;
+
+  for (i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+    for (field = 0; field < 5; field++) {
+      vmm_pool_options options = fixture_pool_options();
+      u64 address, done = 0, grow = 0;
+      const u64 asked = 100 * MIB;
+      fixture f;
+
+      CHECK_CALL(open_device(&f, NULL));
+      options.growth_policy = field % 2 == 0 ? VMM_GROWTH_FIXED : VMM_GROWTH_PROPORTIONAL;
+      if (field == 0) options.growth_step = options.growth_ahead = numbers[i];
+      if (field == 1) options.growth_ahead = numbers[i];
+      if (field == 2) options.limit = numbers[i];
+      if (field == 3) options.trim_threshold = options.trim_keep = numbers[i];
+      if (field == 4) options.headroom = numbers[i];
+      CHECK_CALL(f.pool = fixture_add_pool(&f, &options));
+      CHECK_CALL(address = fixture_alloc(&f, 3 * MIB));
+      CHECK_OK_ERROR(vmm_pool_would_fit(f.pool, &asked, 1, &grow, &f.error), &f.error);
+      CHECK_OK_ERROR(vmm_pool_poll(f.pool, &done, NULL, &f.error), &f.error);
+      CHECK_EQ(done, 0);
+      CHECK_EQ(fixture_stats(f.pool).background_failures, field == 4);
+      CHECK(fixture_stats(f.pool).committed_bytes <= 256 * MIB);
+      CHECK_CALL(fixture_compare(&f));
+      CHECK_CALL(fixture_free(&f, address));
+      CHECK_CALL(fixture_close(&f));
+    }
+}
+
 /* ---- address space ---- */
 
 TEST(a_refused_reservation_is_halved_down_to_what_is_needed) {

@@ -183,6 +183,42 @@ TEST(peers_cannot_be_had) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* There is no reservation that would refuse them first. */
+TEST(sizes_near_the_largest_number_are_refused_and_change_nothing) {
+  static const u64 sizes[] = {(u64)1 << 63,
+                              UINT64_MAX / 2 + 257,
+                              UINT64_MAX - 2 * MIB - 511,
+                              UINT64_MAX - 2 * MIB - 255,
+                              UINT64_MAX - 2 * MIB - 254,
+                              UINT64_MAX - 511};
+  const size_t last = 3; /* that can be rounded up to an allocation */
+  vmm_request request;
+  size_t i;
+  fixture f;
+
+  CHECK_CALL(open_default(&f));
+  CHECK_OK(vmm_request_init(&request, sizeof request));
+  for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    vmm_status expected = i <= last ? VMM_ERROR_OUT_OF_DEVICE_MEMORY : VMM_ERROR_INVALID_ARGUMENT;
+    const u64 twice[] = {sizes[i], sizes[i], 1};
+    u64 address = 1, grow = 0;
+
+    CHECK_STATUS_ERROR(vmm_pool_alloc(f.pool, sizes[i], &address, &f.error), expected, &f.error);
+    CHECK_EQ(address, 0);
+    CHECK_STATUS_ERROR(vmm_pool_grow(f.pool, sizes[i], NULL, &f.error), expected, &f.error);
+    CHECK_STATUS_ERROR(vmm_pool_grow_async(f.pool, sizes[i], &f.error), expected, &f.error);
+    request.size = sizes[i];
+    request.alignment = (u64)1 << 63;
+    CHECK_STATUS_ERROR(vmm_pool_alloc_with(f.pool, &request, &address, &f.error), VMM_ERROR_INVALID_ARGUMENT, &f.error);
+    CHECK(vmm_pool_would_fit(f.pool, twice, 3, &grow, &f.error) != VMM_OK);
+    if (i <= last) CHECK_EQ(grow, UINT64_MAX); /* more than a number says */
+    CHECK_EQ(fixture_stats(f.pool).committed_bytes, 0);
+    CHECK_EQ(fixture_ledger(&f, 0).plain_allocations, 0);
+    CHECK_CALL(compare(&f));
+  }
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(a_full_card_is_climbed_out_of) {
   u64 a, b, address = 1;
   fixture f;
