@@ -18,6 +18,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -124,19 +125,20 @@ class Copy:
         return self.command(tool("cmake"), "--build", str(self.build), "-j", "1", "--target", *targets)
 
     def passes(self, killer: list[str]) -> bool:
+        command = [str(self.build / killer[0]), *killer[1:]]
+        # A session of its own: what the fault loops have forked must end with them.
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
         try:
-            done = subprocess.run(
-                [str(self.build / killer[0]), *killer[1:]],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=TIMEOUT,
-                check=False,
-            )
+            output, _ = child.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
             return False  # a hang is noticed too
-        if done.returncode != 0:
+        if child.returncode != 0:
             return False
-        if done.stdout.rstrip().rpartition(b"\n")[2].startswith(b"faults: 0 run"):
+        if output.rstrip().rpartition("\n")[2].startswith("faults: 0 run"):
             raise LookupError(f"{' '.join(killer)}: runs nothing")
         return True
 
