@@ -9,7 +9,7 @@ from typing import Any
 from .results import Run
 
 INK, SOFT, GRID = "#22303c", "#6b7785", "#e3e7eb"
-OURS = ("#0b3c6f", "#1f77b4", "#5aa2d6", "#9cc9e8", "#7a6fd0", "#2aa7a0")
+OURS = ("#0b3c6f", "#3d8fd1", "#a6d3f2", "#6a5acd", "#2aa7a0", "#c3b5f0", "#7fd1c3", "#1b6d78")
 OTHERS = ("#b0672b", "#d9a23b", "#4caf7a", "#8e44ad", "#d9483b", "#7f8c8d", "#16a085", "#c0997a", "#34495e")
 PANELS = (
     ("CPU pair", "a pair on the CPU"),
@@ -93,13 +93,18 @@ def _panel(axes: Any, run: Run, bench: str, title: str) -> None:
         axes.set_yscale("log")
     axes.set_title(title, loc="left", weight="bold", color=INK)
     axes.set_ylabel(", ".join(sorted(units)))
-    axes.set_xticks(range(len(cases)), [_wrapped(case, max(8, 96 // len(cases))) for case in cases], size=8)
+    if len(cases) > 8:
+        axes.set_xticks(range(len(cases)), cases, size=8, rotation=25, ha="right", rotation_mode="anchor")
+    else:
+        axes.set_xticks(range(len(cases)), [_wrapped(case, 96 // len(cases)) for case in cases], size=8)
     axes.grid(axis="y", color=GRID)
     axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=7.5, ncols=2)
+    axes.margins(y=0.07 * (1 + -(-len(arms) // 4)))  # room above the bars for the legend
+    axes.legend(frameon=False, fontsize=7.5, ncols=4, loc="upper left")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
 def _wrapped(case: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(case.replace("_", "_ "), width)).replace("_ ", "_").replace("_\n", "_\n")
+    """In lines, which may also end after an underscore."""
+    return "\n".join(textwrap.wrap(case.replace("_", "_ "), width)).replace("_ ", "_")
