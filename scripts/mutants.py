@@ -6,7 +6,8 @@ One mutant per undo step and per published counter of the floors device, region 
 says where: a line `== FILE: WHAT`, then the lines to find (`-`) and those that stand there instead (`+`), compared
 without indentation; `! PROGRAM [ARGUMENTS]` names what is to notice it, else the fault loops and then the unit tests
 do. Published counters are found by themselves: each `copy.NAME =` and `stats->NAME =` of the functions that publish is
-left out once.
+left out once. What is to notice a mutant must first pass, and run something, where nothing is broken; one that then
+takes many times as long hangs, and has noticed.
 
 The last line reads `mutants: K of N killed`. The exit status is 1 if one survived, or if an edit no longer applies.
 """
@@ -23,8 +24,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "libvmm" / "tests" / "mutants"
@@ -37,6 +40,9 @@ DEFAULT = [["faults", "--first", "--singles", "--sample"], *COUNTERS, ["faults",
 SLOW = ("test_pool_threads", "test_pool_stats", "test_pool_steady", "test_sim_random", "test_space_model")
 SAMPLE = 6  # in a sample one in so many
 TIMEOUT = 180.0
+PATIENCE = (20.0, 10.0)  # a killer that was timed has these seconds, or so many times its own if that is longer
+
+Item = TypeVar("Item")
 
 
 @dataclass
@@ -100,6 +106,7 @@ class Copy:
     def __init__(self, number: int) -> None:
         self.tree = WORK / str(number) / "libvmm"
         self.build = WORK / str(number) / "build"
+        self.allowed: dict[tuple[str, ...], float] = {}
 
     def sync(self) -> None:
         wanted = {path.relative_to(ROOT / "libvmm") for path in (ROOT / "libvmm").rglob("*") if path.is_file()}
@@ -124,23 +131,34 @@ class Copy:
     def make(self, *targets: str) -> str:
         return self.command(tool("cmake"), "--build", str(self.build), "-j", "1", "--target", *targets)
 
-    def passes(self, killer: list[str]) -> bool:
-        command = [str(self.build / killer[0]), *killer[1:]]
+    def verdict(self, killer: list[str]) -> str:
+        """Empty: it passed."""
+        command = [str(self.build / killer[0]), *killer[1:], *(["--jobs", "1"] if killer[0] == "faults" else [])]
         # A session of its own: what the fault loops have forked must end with them.
         child = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
         )
         try:
-            output, _ = child.communicate(timeout=TIMEOUT)
+            output, _ = child.communicate(timeout=self.allowed.get(tuple(killer), TIMEOUT))
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
-            return False  # a hang is noticed too
+            return "hangs"
         if child.returncode != 0:
-            return False
+            return "fails"
         if output.rstrip().rpartition("\n")[2].startswith("faults: 0 run"):
             raise LookupError(f"{' '.join(killer)}: runs nothing")
-        return True
+        return ""
+
+    def check(self, killer: list[str]) -> float:
+        """The seconds that it may take from now on, or a LookupError if it is none."""
+        if problem := self.make(killer[0]):
+            raise LookupError(f"{' '.join(killer)}: does not build\n{problem[-2000:]}")
+        started = time.monotonic()
+        if verdict := self.verdict(killer):
+            raise LookupError(f"{' '.join(killer)}: {verdict} without a mutant")
+        least, times = PATIENCE
+        return max(least, times * (time.monotonic() - started))
 
     def kills(self, mutant: Mutant) -> str:
         """What noticed the mutant; empty if nothing did."""
@@ -151,9 +169,8 @@ class Copy:
             for killer in mutant.killers or [*DEFAULT, *self.units()]:
                 if problem := self.make(killer[0]):
                     raise LookupError(f"{mutant.name}: does not compile\n{problem[-2000:]}")
-                extra = ["--jobs", "1"] if killer[0] == "faults" else []
-                if not self.passes([*killer, *extra]):
-                    return " ".join(killer)
+                if verdict := self.verdict(killer):
+                    return f"{' '.join(killer)} {verdict}"
         finally:
             target.write_text(original, encoding="utf-8")
         return ""
@@ -171,12 +188,49 @@ class Result:
     broken: list[str] = field(default_factory=list)
 
 
-def work(copy: Copy, tasks: queue.Queue[Mutant], result: Result, lock: threading.Lock) -> None:
-    while True:
+def share(copies: list[Copy], items: Iterable[Item], do: Callable[[Copy, Item], None]) -> None:
+    """Each item once, in whichever copy comes first."""
+    tasks: queue.Queue[Item] = queue.Queue()
+    for item in items:
+        tasks.put(item)
+
+    def work(copy: Copy) -> None:
+        while True:
+            try:
+                item = tasks.get_nowait()
+            except queue.Empty:
+                return
+            do(copy, item)
+
+    threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def check_killers(copies: list[Copy], mutants: list[Mutant]) -> list[str]:
+    """Runs all that are named where nothing is broken, and tells the copies how long each may take."""
+    killers = {tuple(killer): None for mutant in mutants for killer in mutant.killers or DEFAULT}
+    allowed: dict[tuple[str, ...], float] = {}
+    broken: list[str] = []
+
+    def check(copy: Copy, killer: tuple[str, ...]) -> None:
         try:
-            mutant = tasks.get_nowait()
-        except queue.Empty:
-            return
+            allowed[killer] = copy.check(list(killer))
+        except LookupError as problem:
+            broken.append(str(problem))
+
+    share(copies, killers, check)
+    for copy in copies:
+        copy.allowed = allowed
+    return broken
+
+
+def try_all(copies: list[Copy], mutants: list[Mutant]) -> Result:
+    result, lock = Result(), threading.Lock()
+
+    def attempt(copy: Copy, mutant: Mutant) -> None:
         started = time.monotonic()
         try:
             killer = copy.kills(mutant)
@@ -184,14 +238,17 @@ def work(copy: Copy, tasks: queue.Queue[Mutant], result: Result, lock: threading
             with lock:
                 result.broken.append(str(problem))
                 print(f"BROKEN   {problem}", flush=True)
-            continue
+            return
+        seconds = time.monotonic() - started
         with lock:
             if killer:
                 result.killed += 1
             else:
                 result.survived.append(mutant.name)
-            seconds = time.monotonic() - started
             print(f"{'killed' if killer else 'SURVIVED':<8} {mutant.name} ({killer}; {seconds:.1f} s)", flush=True)
+
+    share(copies, mutants, attempt)
+    return result
 
 
 def prepare(number: int) -> Copy:
@@ -220,19 +277,10 @@ def main() -> int:
         return 0
     for mutant in mutants:  # all edits must apply, whatever is run
         apply(mutant, (ROOT / mutant.file).read_text(encoding="utf-8"))
-    tasks: queue.Queue[Mutant] = queue.Queue()
-    for mutant in chosen:
-        tasks.put(mutant)
     copies = [prepare(number) for number in range(options.jobs)]
-    for killer in DEFAULT:
-        if not copies[0].passes(killer):
-            raise SystemExit(f"{' '.join(killer)} fails without a mutant")
-    result, lock = Result(), threading.Lock()
-    threads = [threading.Thread(target=work, args=(copy, tasks, result, lock)) for copy in copies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    if broken := check_killers(copies, chosen):
+        raise SystemExit("\n".join(broken))
+    result = try_all(copies, chosen)
     for name in result.survived:
         print(f"survived: {name}")
     print(f"mutants: {result.killed} of {len(chosen)} killed")
