@@ -164,7 +164,7 @@ vmm_status vmm__stream_register(vmm__work *work, void *stream) {
     entry->stream = stream;
     fresh = true;
   }
-  if (entry->event == NULL) CU_CHECK(work, 0, 0, event_create, (device, &event, 2 /* no timing */));
+  if (entry->event == NULL) CU_CHECK(work, 0, 0, event_create, (device, &event, VMM__EVENT_NO_TIMING));
   if (fresh) insert(device, entry);
   vmm__lock_acquire(&device->lock);
   if (event != NULL) entry->event = event;
