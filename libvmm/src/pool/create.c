@@ -8,6 +8,8 @@
 
 static const vmm__u64 default_mapping_min = 2ull << 20, default_mapping_max = 64ull << 20, default_step = 64ull << 20;
 
+enum { MOST_PEERS = 1024 }; /* far more than there are; nothing is allocated for a number that makes no sense */
+
 vmm_status vmm_pool_options_init(vmm_pool_options *options, size_t size) {
   return vmm__options_init(options, size, sizeof(vmm_pool_options));
 }
@@ -49,6 +51,9 @@ static vmm_status check_options(vmm_pool_options *options, vmm_error *error) {
                      "which orders nothing between them");
   if (options->peer_count != 0 && options->peers == NULL)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.peers is NULL");
+  if (options->peer_count > MOST_PEERS)
+    return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
+                     "vmm_pool_options.peer_count is more than a machine has devices");
   if (options->reservation != 0 && options->initial > options->reservation)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.initial is larger than the reservation");
   if (options->limit != 0 && options->initial > options->limit)

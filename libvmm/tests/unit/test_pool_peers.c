@@ -83,7 +83,7 @@ TEST(what_is_no_peer_is_refused) {
   static const struct {
     const int *peers;
     size_t count;
-  } wrong[] = {{twice, 2}, {owner, 1}, {unknown, 1}, {negative, 1}};
+  } wrong[] = {{twice, 2}, {owner, 1}, {unknown, 1}, {negative, 1}, {unknown, SIZE_MAX}, {unknown, 1 << 20}};
   fixture_options options;
   vmm_pool *pool;
   fixture f;
@@ -100,14 +100,16 @@ TEST(what_is_no_peer_is_refused) {
   CHECK_STATUS(vmm_pool_add_peer(f.pool, 2, &f.error), VMM_ERROR_UNSUPPORTED);
   CHECK(strstr(f.error.message, "reach") != NULL);
   CHECK_EQ(fixture_stats(f.pool).peer_count, 0);
-  for (i = 0; i < 4; i++) {
+  for (i = 0; i < (int)(sizeof wrong / sizeof *wrong); i++) {
     vmm_pool_options bad = fixture_pool_options();
+    long long calls = f.memory.calls;
 
     bad.peers = wrong[i].peers;
     bad.peer_count = wrong[i].count;
     pool = f.pool;
     CHECK_STATUS(vmm_pool_create(&pool, f.device, &bad, NULL), VMM_ERROR_INVALID_ARGUMENT);
     CHECK(pool == NULL);
+    if (wrong[i].count > 2) CHECK_EQ(f.memory.calls, calls); /* nothing is allocated for a number that makes no sense */
   }
   {
     static const int unreachable[] = {1, 2};
