@@ -20,15 +20,16 @@ void vmm__quick_init(vmm__arena *arena) {
 }
 
 void vmm__quick_reckon(vmm__space *space, vmm__arena *arena) {
-  const unsigned coarse = 16; /* products of what is left fit up to a total of 2^48 */
-  vmm__u64 free_bytes = vmm__space_free_bytes(space);
-  vmm__u64 most, part = (free_bytes >> coarse) * (free_bytes >> coarse) * 3 / 2 / ((space->total_bytes >> coarse) + 1);
+  const unsigned coarse = 16; /* so that the product fits: 2^16 bytes are one */
+  vmm__u64 free_bytes = vmm__space_free_bytes(space), some = free_bytes >> coarse;
+  vmm__u64 part = vmm__saturating_multiply(some, some) / ((space->total_bytes >> coarse) + 1) * 3 / 2;
+  vmm__u64 most;
   bool whole;
 
   space->quick_limit = vmm__min(free_bytes / 2, part << coarse);
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
-  most = vmm__max(vmm__min(space->quick_limit / LEAST_FIT, LARGEST), LARGE) >> VMM__UNIT_SHIFT;
-  arena->quick_most = vmm__quick_bin_below(vmm__min(most, VMM__QUICK_LARGEST_UNITS), &whole);
+  most = vmm__max(vmm__min(space->quick_limit / LEAST_FIT, LARGEST), LARGE);
+  arena->quick_most = vmm__quick_bin_below(most >> VMM__UNIT_SHIFT, &whole);
   arena->quick_low = space->base + space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK);
   if (space->ids[arena->id].sticky) arena->quick_low = 0;
 }
