@@ -1,14 +1,6 @@
 /* Blocks that are kept whole when they are freed: given again, never seen as anything but free memory, within bounds. */
-#include "check.h"
 #include "index/quick.h"
-#include "index_memory.h"
-
-#define UNIT 256ull
-#define BASE (1ull << 40)
-#define MIB (1ull << 20)
-
-static index_memory memory;
-static vmm__space space;
+#include "space_world.h"
 
 static vmm__u64 take(vmm__u64 size) {
   vmm__u64 address;
@@ -25,27 +17,10 @@ static bool give(vmm__u64 address) {
 
 /* The bounds are reckoned at the first free. */
 static void start(vmm__u64 mapped) {
-  index_memory_init(&memory);
-  vmm__space_init(&space, &memory.table, BASE);
-  CHECK(index_memory_reserve(&memory, &space, 1));
-  memory.locked = true;
+  CHECK_CALL(space_open(1, 0));
   vmm__space_add(&space, VMM__ARENA_IDLE, BASE, mapped);
   CHECK(give(take(UNIT)));
   CHECK_EQ(vmm__space_quick_count(&space), 0);
-}
-
-static void check(void) {
-  const char *what = "";
-
-  if (!vmm__space_check(&space, &what)) check_fail(__FILE__, __LINE__, what);
-}
-
-static void finish(void) {
-  CHECK_CALL(check());
-  CHECK_EQ(memory.locked_calls, 0);
-  memory.locked = false;
-  vmm__space_destroy(&space);
-  CHECK_EQ(memory.out, 0);
 }
 
 TEST(quick_block_is_given_again) {
@@ -66,7 +41,7 @@ TEST(quick_block_is_given_again) {
   CHECK_EQ(space.block_bytes, block.size);
   CHECK(give(a));
   CHECK_EQ(space.requested_bytes, 0);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 /* Up to the largest that is kept, and beyond, at both ends of each bin: what is asked for is told right. */
@@ -92,7 +67,7 @@ TEST(quick_blocks_of_every_size_account_for_what_was_asked) {
       CHECK_EQ(space.block_bytes, 0);
     }
   }
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(quick_block_is_free_memory_to_everyone) {
@@ -113,13 +88,13 @@ TEST(quick_block_is_free_memory_to_everyone) {
   CHECK_EQ(vmm__space_bytes_in(&space, BASE, 64 * MIB), MIB);
   CHECK_EQ(vmm__space_free_bytes(&space), 63 * MIB);
   CHECK_EQ(space.block_count, 1);
-  CHECK_CALL(check());
+  CHECK_CALL(space_check());
   CHECK_EQ(vmm__space_quick_count(&space), 1); /* none of that needed it to be a range */
   CHECK(give(b));
   CHECK_EQ(vmm__space_quick_count(&space), 2);
   CHECK_EQ(vmm__space_largest(&space), 64 * MIB);
   CHECK_EQ(vmm__space_quick_count(&space), 0);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(quick_free_takes_nothing_for_a_block_that_is_none) {
@@ -133,7 +108,7 @@ TEST(quick_free_takes_nothing_for_a_block_that_is_none) {
   CHECK(!vmm__quick_free(&space, 0, VMM__ARENA_IDLE));
   CHECK(vmm__quick_free(&space, a, VMM__ARENA_IDLE));
   for (vmm__u64 i = 0; i < 2 * UNIT; i++) CHECK(!vmm__quick_free(&space, a + i, VMM__ARENA_IDLE));
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(quick_blocks_give_way_to_who_needs_their_memory) {
@@ -163,7 +138,7 @@ TEST(quick_blocks_give_way_to_who_needs_their_memory) {
   vmm__mappings_init(&none);
   CHECK_EQ(vmm__space_alloc_within(&space, VMM__ARENA_IDLE, MIB, UNIT, 1, 0, &none), 0);
   CHECK_EQ(vmm__space_quick_count(&space), 0); /* all was looked at */
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(quick_blocks_keep_to_their_bounds) {
@@ -179,7 +154,7 @@ TEST(quick_blocks_keep_to_their_bounds) {
   for (int i = 0; i < 64; i++) {
     CHECK(give(a[i]));
     CHECK(vmm__space_quick_bytes(&space) <= vmm__space_free_bytes(&space) / 2 + MIB);
-    CHECK_CALL(check());
+    CHECK_CALL(space_check());
   }
   CHECK(vmm__space_quick_count(&space) > 10);
   vmm__space_settle(&space);
@@ -196,7 +171,7 @@ TEST(quick_blocks_keep_to_their_bounds) {
   for (int i = 0; i < 56; i++) CHECK(vmm__space_free(&space, a[i], VMM__ARENA_IDLE, NULL));
   CHECK(!vmm__quick_free(&space, top, VMM__ARENA_IDLE));
   CHECK(vmm__space_free(&space, top, VMM__ARENA_IDLE, NULL));
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 /* From one that is all there is to one among many: the next of its size is it. */
@@ -217,8 +192,8 @@ TEST(quick_block_that_is_the_only_one_may_be_large) {
       }
       CHECK_EQ(take(mapped), BASE); /* to others it is free memory */
       CHECK(give(BASE));
-      CHECK_CALL(check());
-      CHECK_CALL(finish());
+      CHECK_CALL(space_check());
+      CHECK_CALL(space_close());
     }
   }
 }
@@ -248,10 +223,10 @@ TEST(quick_block_of_a_smaller_size_displaces_a_larger_one) {
     }
     block[k] = take((1 + index_random(&random) % 500) * UNIT);
     CHECK(block[k] != 0);
-    if (i % 500 == 0) CHECK_CALL(check());
+    if (i % 500 == 0) CHECK_CALL(space_check());
   }
   CHECK(displaced > 10);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(quick_blocks_of_near_sizes_serve_but_not_for_small_ones) {
@@ -273,7 +248,7 @@ TEST(quick_blocks_of_near_sizes_serve_but_not_for_small_ones) {
   CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 8, 1), 0);
   CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 10, 1), 0);
   CHECK_EQ(vmm__quick_alloc(&space, VMM__ARENA_IDLE, 9, 1), b);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 /* At every size, from the bin's own up: what serves is never more than 1/10 larger, 1/32 where more would be wasted. */
@@ -300,7 +275,7 @@ TEST(quick_block_that_serves_is_near) {
     if (kept < 16) CHECK_EQ(first, kept);
     vmm__space_settle(&space);
   }
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(block_holds_a_little_more_than_was_asked_for_where_that_fits) {
@@ -319,14 +294,14 @@ TEST(block_holds_a_little_more_than_was_asked_for_where_that_fits) {
     CHECK(give(a));
     CHECK_EQ(take(size), a);
     CHECK(give(a));
-    CHECK_CALL(finish());
+    CHECK_CALL(space_close());
     /* Where only the size itself fits. */
     CHECK_CALL(start(size));
     CHECK_EQ(take(size), BASE);
     CHECK(vmm__space_find(&space, BASE, &block));
     CHECK_EQ(block.size, size);
     CHECK(give(BASE));
-    CHECK_CALL(finish());
+    CHECK_CALL(space_close());
   }
 }
 
@@ -359,7 +334,7 @@ TEST(quick_blocks_serve_however_full_the_tables_are) {
     CHECK(served > pairs / 2 * 9 / 10);
     CHECK_EQ(memory.calls, calls);
     for (vmm__u64 i = 0; i < live; i++) CHECK(give(address[i]));
-    CHECK_CALL(finish());
+    CHECK_CALL(space_close());
   }
 }
 
@@ -376,9 +351,9 @@ TEST(quick_blocks_stay_when_the_hash_grows) {
       CHECK(give(address[i]));
       address[i] = 0;
     }
-    if (i == 500 || i % 4000 == 0) CHECK_CALL(check());
+    if (i == 500 || i % 4000 == 0) CHECK_CALL(space_check());
   }
-  CHECK_CALL(check());
+  CHECK_CALL(space_check());
   for (int i = 0; i < COUNT; i++) {
     if (address[i] == 0) continue;
     kept += vmm__quick_free(&space, address[i], VMM__ARENA_IDLE);
@@ -388,7 +363,7 @@ TEST(quick_blocks_stay_when_the_hash_grows) {
   CHECK(kept > 1000);
   CHECK_EQ(space.block_count, 0);
   CHECK_EQ(vmm__space_largest(&space), 512 * MIB);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 RUN_TESTS()

@@ -1,30 +1,9 @@
 /* The free space of a pool, case by case. */
-#include "check.h"
-#include "index_memory.h"
-
-#define UNIT 256ull
-#define BASE (1ull << 40)
-#define MIB (1ull << 20)
-
-static index_memory memory;
-static vmm__space space;
+#include "space_world.h"
 
 static void start(vmm__u64 mapped) {
-  index_memory_init(&memory);
-  vmm__space_init(&space, &memory.table, BASE);
-  (void)index_memory_reserve(&memory, &space, 1);
-  memory.locked = true;
+  CHECK_CALL(space_open(1, 0));
   if (mapped != 0) vmm__space_add(&space, VMM__ARENA_IDLE, BASE, mapped);
-}
-
-static void finish(void) {
-  const char *what = "";
-
-  if (!vmm__space_check(&space, &what)) check_fail(__FILE__, __LINE__, what);
-  CHECK_EQ(memory.locked_calls, 0);
-  memory.locked = false;
-  vmm__space_destroy(&space);
-  CHECK_EQ(memory.out, 0);
 }
 
 static vmm__u64 take(vmm__u64 size) { return vmm__space_alloc(&space, VMM__ARENA_IDLE, size, UNIT, size, 0); }
@@ -55,7 +34,7 @@ TEST(space_that_is_empty_answers_every_question) {
   CHECK(!vmm__space_free(&space, BASE, VMM__ARENA_IDLE, NULL));
   CHECK(!vmm__space_find(&space, BASE, &block));
   CHECK(!vmm__space_take(&space, BASE, UNIT, NULL));
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_gives_back_all_that_was_cut_from_it) {
@@ -87,7 +66,7 @@ TEST(space_gives_back_all_that_was_cut_from_it) {
   CHECK_EQ(vmm__space_largest(&space), MIB);
   CHECK_EQ(take(MIB), BASE);
   CHECK(vmm__space_free(&space, BASE, VMM__ARENA_IDLE, NULL));
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_frees_only_what_starts_a_live_block) {
@@ -104,7 +83,7 @@ TEST(space_frees_only_what_starts_a_live_block) {
   CHECK_EQ(space.block_bytes, 4096);
   CHECK(vmm__space_free(&space, a, VMM__ARENA_IDLE, NULL));
   CHECK(!vmm__space_free(&space, a, VMM__ARENA_IDLE, NULL));
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_finds_the_only_range_that_fits_whatever_its_bin_holds) {
@@ -121,7 +100,7 @@ TEST(space_finds_the_only_range_that_fits_whatever_its_bin_holds) {
   CHECK_EQ(fitting, BASE);
   CHECK_EQ(take(size + 3 * UNIT), 0);
   CHECK(take(size + 2 * UNIT) != 0);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_aligns) {
@@ -145,7 +124,7 @@ TEST(space_aligns) {
   CHECK_EQ(vmm__space_alloc(&space, VMM__ARENA_IDLE, 1ull << 63, UNIT, 1, 0), 0);
   CHECK_EQ(vmm__space_alloc(&space, VMM__ARENA_IDLE, 0 - UNIT, UNIT, 1, 0), 0);
   CHECK_EQ(vmm__space_alloc(&space, VMM__ARENA_IDLE, 0 - UNIT, 1ull << 63, 1, 0), 0);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_finds_the_only_place_an_alignment_leaves) {
@@ -158,7 +137,7 @@ TEST(space_finds_the_only_place_an_alignment_leaves) {
   vmm__space_add(&space, VMM__ARENA_IDLE, BASE + 300 * MIB, MIB / 2);
   CHECK_EQ(vmm__space_alloc(&space, VMM__ARENA_IDLE, MIB / 2, MIB, 1, 0), BASE + 300 * MIB);
   CHECK_EQ(vmm__space_alloc(&space, VMM__ARENA_IDLE, MIB / 2, MIB, 1, 0), 0);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_keeps_a_block_within_one_mapping_when_told) {
@@ -189,7 +168,7 @@ TEST(space_keeps_a_block_within_one_mapping_when_told) {
   memory.locked = false;
   vmm__mappings_destroy(&table, &memory.table);
   memory.locked = true;
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_take_removes_only_what_is_wholly_free) {
@@ -216,7 +195,7 @@ TEST(space_take_removes_only_what_is_wholly_free) {
   vmm__space_add(&space, VMM__ARENA_IDLE, BASE + MIB, UNIT);
   vmm__space_add(&space, VMM__ARENA_IDLE, BASE + 2 * MIB, MIB);
   CHECK_EQ(vmm__space_largest(&space), 3 * MIB);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_says_what_is_free_next_to_an_address) {
@@ -231,7 +210,7 @@ TEST(space_says_what_is_free_next_to_an_address) {
   b = take(MIB / 2);
   CHECK(b != 0);
   CHECK_EQ(vmm__space_free_before(&space, BASE + MIB, VMM__ARENA_IDLE, VMM__ARENA_IDLE), 0);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_lists_blocks_by_rising_address) {
@@ -262,7 +241,7 @@ TEST(space_lists_blocks_by_rising_address) {
   CHECK_EQ(block.address, BASE + 4 * 1024);
   CHECK(!vmm__space_find(&space, BASE + 3 * 1024 + 5, &block));
   CHECK(!vmm__space_find(&space, BASE - 1, &block));
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_survives_host_memory_running_out_while_reserving) {
@@ -292,7 +271,7 @@ TEST(space_survives_host_memory_running_out_while_reserving) {
   vmm__space_spare_release(&memory.table, NULL);
   memory.locked = true;
   CHECK(vmm__space_free(&space, BASE, VMM__ARENA_IDLE, NULL));
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_takes_spares_that_two_threads_made_for_the_same_need) {
@@ -318,7 +297,7 @@ TEST(space_takes_spares_that_two_threads_made_for_the_same_need) {
     CHECK(vmm__space_ready(&space));
     CHECK(take(UNIT) != 0);
   }
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_grows_its_records_while_blocks_live) {
@@ -339,7 +318,7 @@ TEST(space_grows_its_records_while_blocks_live) {
   CHECK_EQ(vmm__space_bytes_in(&space, BASE, 64 * MIB), COUNT / 2 * UNIT);
   for (vmm__u64 i = 1; i < COUNT; i += 2) CHECK(vmm__space_free(&space, BASE + i * UNIT, VMM__ARENA_IDLE, NULL));
   CHECK_EQ(vmm__space_largest(&space), 64 * MIB);
-  CHECK_CALL(finish());
+  CHECK_CALL(space_close());
 }
 
 TEST(space_prefers_low_addresses_among_equals) {
@@ -348,7 +327,7 @@ TEST(space_prefers_low_addresses_among_equals) {
     for (vmm__u64 i = 0; i < 6; i++)
       vmm__space_add(&space, VMM__ARENA_IDLE, BASE + (rising != 0 ? i : 5 - i) * 4 * MIB, MIB);
     CHECK_EQ(take(MIB), BASE);
-    CHECK_CALL(finish());
+    CHECK_CALL(space_close());
   }
 }
 
