@@ -99,6 +99,22 @@ void fixture_open(fixture *f, const fixture_options *given) {
   f->pools[0] = f->pool;
 }
 
+void fixture_open_pieces(fixture *f, fixture_options *given, u64 size) {
+  fixture_options usual, *options = given != NULL ? given : &usual;
+
+  if (given == NULL) fixture_defaults(&usual);
+  options->pool.mapping_min = options->pool.mapping_max = size;
+  fixture_open(f, options);
+}
+
+void fixture_open_exact(fixture *f, fixture_options *given, u64 size) {
+  fixture_options usual, *options = given != NULL ? given : &usual;
+
+  if (given == NULL) fixture_defaults(&usual);
+  options->pool.growth_policy = VMM_GROWTH_EXACT;
+  fixture_open_pieces(f, options, size);
+}
+
 vmm_pool *fixture_add_pool(fixture *f, const vmm_pool_options *options) {
   vmm_pool *pool = NULL;
   int i = 0;
@@ -170,6 +186,16 @@ u64 fixture_alloc(fixture *f, u64 size) {
 
 void fixture_free(fixture *f, u64 address) { CHECK_OK(vmm_pool_free(f->pool, address, NULL)); }
 
+void fixture_alloc_pieces(fixture *f, u64 size, u64 *addresses, int n) {
+  int i;
+
+  for (i = 0; i < n; i++) {
+    CHECK_CALL(addresses[i] = fixture_alloc(f, size));
+    CHECK_CALL(fixture_fill(f, addresses[i], size, (u64)i));
+  }
+  CHECK_EQ(fixture_stats(f->pool).mapping_count, n);
+}
+
 void fixture_fill(fixture *f, u64 address, u64 size, u64 seed) {
   OK(vmm_raw_kernel_fill(f->sim, NULL, address, (size_t)size, seed));
 }
@@ -209,6 +235,39 @@ void fixture_expect_bytes(fixture *f, u64 address, u64 size, int byte) {
   for (i = 0; i < size; i++) wrong += bytes[i] != byte;
   free(bytes);
   CHECK_EQ(wrong, 0);
+}
+
+/* ---- streams ---- */
+
+u64 fixture_alloc_on(fixture *f, u64 size, void *stream) {
+  u64 address = 0;
+
+  if (!check_status(__FILE__, __LINE__, "vmm_pool_alloc_async",
+                    (int)vmm_pool_alloc_async(f->pool, size, stream, &address, &f->error), VMM_OK, &f->error))
+    return 0;
+  CHECK_OK_RETURN(vmm_sim_new_owner(f->sim, address, size), 0);
+  return address;
+}
+
+void fixture_free_on(fixture *f, u64 address, void *stream) {
+  CHECK_OK(vmm_pool_free_async(f->pool, address, stream, NULL));
+}
+
+void *fixture_new_stream(fixture *f, unsigned kind) {
+  void *stream = NULL;
+
+  CHECK_EQ_RETURN(vmm_raw_stream_create(f->sim, &stream, kind), VMM_CODE_SUCCESS, NULL);
+  return stream;
+}
+
+void fixture_end_stream(fixture *f, void *stream) {
+  CHECK_OK(vmm_device_forget_stream(f->device, stream, NULL));
+  OK(vmm_raw_stream_destroy(f->sim, stream));
+}
+
+void fixture_begin_capture(fixture *f, void *stream, int mode) {
+  CHECK_OK_ERROR(vmm_device_capture_begin(f->device, stream, &f->error), &f->error);
+  OK(vmm_raw_stream_begin_capture(f->sim, stream, mode));
 }
 
 /* ---- faults and records ---- */

@@ -20,6 +20,7 @@
 typedef unsigned long long u64;
 
 enum { FIXTURE_POOLS = 4 };
+enum { BLOCKING = 0, NON_BLOCKING = 1 }; /* kinds of streams */
 
 #define KIB ((u64)1 << 10)
 #define MIB ((u64)1 << 20)
@@ -59,6 +60,10 @@ void fixture_large(fixture_options *options);
 
 /* `options` NULL: fixture_defaults. */
 void fixture_open(fixture *f, const fixture_options *options);
+/* With mappings of one size, which the options then tell. */
+void fixture_open_pieces(fixture *f, fixture_options *options, u64 size);
+/* As well, and the pool grows by what is asked for, no more. */
+void fixture_open_exact(fixture *f, fixture_options *options, u64 size);
 
 /* Destroys the pools, which must be without blocks, and closes the device; each pool's check must pass, and nothing may be
  * left: on the device, of host memory, in the list of misuse. */
@@ -73,6 +78,17 @@ vmm_pool_options fixture_pool_options(void);
 
 u64 fixture_alloc(fixture *f, u64 size);
 void fixture_free(fixture *f, u64 address);
+/* n blocks that are the only mappings of the first pool, each one of `size`; number i is filled with seed i. */
+void fixture_alloc_pieces(fixture *f, u64 size, u64 *addresses, int n);
+
+/* In the order of a stream. The simulator is told that the memory has a new owner. */
+u64 fixture_alloc_on(fixture *f, u64 size, void *stream);
+void fixture_free_on(fixture *f, u64 address, void *stream);
+void *fixture_new_stream(fixture *f, unsigned kind);
+/* The library forgets it first, which must know it. */
+void fixture_end_stream(fixture *f, void *stream);
+/* Announced first. */
+void fixture_begin_capture(fixture *f, void *stream, int mode);
 
 /* Fills with a pattern by a kernel on the legacy stream; reads back into a poisoned buffer and compares. */
 void fixture_fill(fixture *f, u64 address, u64 size, u64 seed);

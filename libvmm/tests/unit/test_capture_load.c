@@ -76,8 +76,7 @@ static void run(unsigned kind) {
   CHECK_EQ(fixture_ledger(&l.f, 0).captures_invalidated, 0);
   CHECK(atomic_load(&l.grown) != 0);
   CHECK(atomic_load(&l.trimmed) != 0);
-  CHECK_OK(vmm_device_forget_stream(l.f.device, stream, NULL));
-  OK(vmm_raw_stream_destroy(l.f.sim, stream));
+  CHECK_CALL(fixture_end_stream(&l.f, stream));
   CHECK_CALL(fixture_close(&l.f));
 }
 
@@ -113,10 +112,7 @@ TEST(allocs_kernels_frees_and_trims_need_no_synchronise) {
   CHECK_CALL(fixture_expect_bytes(&f, verdict, 8, 0));
   CHECK(fixture_stats(f.pool).trim_bytes + fixture_stats(f.pool).revived_bytes != 0);
   CHECK_CALL(fixture_free(&f, verdict));
-  for (i = 0; i < 2; i++) {
-    CHECK_OK(vmm_device_forget_stream(f.device, streams[i], NULL));
-    OK(vmm_raw_stream_destroy(f.sim, streams[i]));
-  }
+  for (i = 0; i < 2; i++) CHECK_CALL(fixture_end_stream(&f, streams[i]));
   CHECK_CALL(fixture_close(&f));
 }
 

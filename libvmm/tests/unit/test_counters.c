@@ -137,8 +137,7 @@ TEST(what_streams_and_captures_do_is_counted) {
   SAME(s, wait_count, 1);
   SAME(s, limbo_count, 1);
   SAME(s, fence_failures, 0);
-  CHECK_OK(vmm_device_capture_begin(f.device, streams[1], NULL));
-  OK(vmm_raw_stream_begin_capture(f.sim, streams[1], 0));
+  CHECK_CALL(fixture_begin_capture(&f, streams[1], 0));
   CHECK_OK(vmm_pool_free_async(f.pool, a, streams[1], NULL));
   OK(vmm_raw_stream_end_capture(f.sim, streams[1], &graph));
   OK(vmm_raw_graph_destroy(f.sim, graph));
@@ -156,10 +155,7 @@ TEST(what_streams_and_captures_do_is_counted) {
   SAME(s, wait_count, 1);
   SAME(s, limbo_count, 1);
   SAME(s, fence_failures, 0);
-  for (i = 0; i < 2; i++) {
-    CHECK_OK(vmm_device_forget_stream(f.device, streams[i], NULL));
-    OK(vmm_raw_stream_destroy(f.sim, streams[i]));
-  }
+  for (i = 0; i < 2; i++) CHECK_CALL(fixture_end_stream(&f, streams[i]));
   CHECK_CALL(fixture_close(&f));
 }
 

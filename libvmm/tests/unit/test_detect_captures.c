@@ -1,7 +1,7 @@
 /* detect_captures: captures that nobody announced are noticed, as far as the library can ask. */
 #include "support/fixture.h"
 
-enum { BLOCKING = 0, NON_BLOCKING = 1, RELAXED = 2 };
+enum { RELAXED = 2 };
 
 typedef struct scene {
   fixture f;

@@ -5,19 +5,7 @@
 
 #include "support/fixture.h"
 
-enum { BLOCKING = 0, NON_BLOCKING = 1, RELAXED = 2 };
-
-static void *new_stream(fixture *f, unsigned flags) {
-  void *stream = NULL;
-
-  CHECK_EQ_RETURN(vmm_raw_stream_create(f->sim, &stream, flags), VMM_CODE_SUCCESS, NULL);
-  return stream;
-}
-
-static void begin(fixture *f, void *stream) {
-  CHECK_OK_ERROR(vmm_device_capture_begin(f->device, stream, &f->error), &f->error);
-  OK(vmm_raw_stream_begin_capture(f->sim, stream, RELAXED));
-}
+enum { RELAXED = 2 };
 
 /* The capture was not invalidated. */
 static void end(fixture *f, void *stream) {
@@ -45,15 +33,15 @@ static void use_drawn_in(int policy, bool home, const char *fault) {
   options.device.sync_policy = policy;
   options.no_pool = true;
   CHECK_CALL(fixture_open(&f, &options));
-  CHECK_CALL(main = new_stream(&f, NON_BLOCKING));
-  CHECK_CALL(side = new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(main = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(side = fixture_new_stream(&f, NON_BLOCKING));
   if (home) options.pool.home_stream = side;
   CHECK_CALL(f.pool = fixture_add_pool(&f, &options.pool));
   CHECK_OK(vmm_device_register_stream(f.device, side, NULL));
   CHECK_CALL(first = fixture_alloc(&f, MIB));
   CHECK_CALL(fixture_free(&f, first));
   OK(vmm_raw_event_create(f.sim, &event, 2));
-  CHECK_CALL(begin(&f, main));
+  CHECK_CALL(fixture_begin_capture(&f, main, RELAXED));
   CHECK_CALL(draw_in(&f, event, main, side));
   if (fault != NULL) CHECK_CALL(fixture_rule(&f, fault));
   /* What is freed cannot be waited for: the legacy stream and the home stream are both out of reach. */
@@ -93,11 +81,11 @@ TEST(a_question_about_captures_that_fails_never_becomes_a_record) {
   fixture_defaults(&options);
   options.device.sync_policy = VMM_SYNC_STREAMS;
   CHECK_CALL(fixture_open(&f, &options));
-  CHECK_CALL(main = new_stream(&f, NON_BLOCKING));
-  CHECK_CALL(side = new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(main = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(side = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_OK(vmm_device_register_stream(f.device, side, NULL));
   OK(vmm_raw_event_create(f.sim, &event, 2));
-  CHECK_CALL(begin(&f, main));
+  CHECK_CALL(fixture_begin_capture(&f, main, RELAXED));
   CHECK_CALL(draw_in(&f, event, main, side));
   CHECK_CALL(fixture_rule(&f, "cuStreamIsCapturing:UNKNOWNx*"));
   CHECK_STATUS(vmm_pool_alloc(f.pool, MIB, &address, &f.error), VMM_ERROR_DRIVER);
@@ -118,9 +106,9 @@ TEST(forgetting_the_legacy_stream_does_not_touch_a_capture) {
   fixture f;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(stream = new_stream(&f, BLOCKING));
+  CHECK_CALL(stream = fixture_new_stream(&f, BLOCKING));
   CHECK_OK(vmm_device_register_stream(f.device, NULL, NULL));
-  CHECK_CALL(begin(&f, stream));
+  CHECK_CALL(fixture_begin_capture(&f, stream, RELAXED));
   CHECK_OK(vmm_device_forget_stream(f.device, NULL, NULL));
   CHECK_CALL(end(&f, stream));
   OK(vmm_raw_stream_destroy(f.sim, stream));
@@ -133,8 +121,8 @@ TEST(a_device_with_an_announced_capture_is_not_closed) {
   fixture f;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(stream = new_stream(&f, NON_BLOCKING));
-  CHECK_CALL(begin(&f, stream));
+  CHECK_CALL(stream = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(fixture_begin_capture(&f, stream, RELAXED));
   CHECK_OK(vmm_pool_destroy(f.pool, VMM_DESTROY_IDLE, NULL));
   f.pools[0] = NULL;
   CHECK_STATUS(vmm_device_close(f.device, &f.error), VMM_ERROR_BUSY);
@@ -150,7 +138,7 @@ TEST(a_lost_device_is_closed_whatever_was_announced) {
   fixture f;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(stream = new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(stream = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_OK(vmm_device_capture_begin(f.device, stream, NULL));
   CHECK_CALL(fixture_rule(&f, "cuMemCreate:ILLEGAL_ADDRESS"));
   CHECK_STATUS(vmm_pool_grow(f.pool, MIB, NULL, NULL), VMM_ERROR_DEVICE_LOST);
@@ -173,8 +161,8 @@ TEST(a_scrub_on_the_legacy_stream_does_not_touch_a_capture) {
   fixture f;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(stream = new_stream(&f, BLOCKING));
-  CHECK_CALL(begin(&f, stream));
+  CHECK_CALL(stream = fixture_new_stream(&f, BLOCKING));
+  CHECK_CALL(fixture_begin_capture(&f, stream, RELAXED));
   CHECK_STATUS(alloc_scrubbed(&f, &address), VMM_ERROR_CAPTURE);
   CHECK_EQ(address, 0);
   CHECK_CALL(end(&f, stream));
@@ -194,7 +182,7 @@ TEST(a_scrub_is_waited_for_before_its_memory_is_unmapped) {
   fixture_defaults(&options);
   options.no_pool = true;
   CHECK_CALL(fixture_open(&f, &options));
-  CHECK_CALL(home = new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(home = fixture_new_stream(&f, NON_BLOCKING));
   options.pool.home_stream = home;
   CHECK_CALL(f.pool = fixture_add_pool(&f, &options.pool));
   OK(vmm_raw_kernel_spin(f.sim, home, 50 * MS));
@@ -247,7 +235,7 @@ static void announce_meanwhile(u64 deadline_ns, bool in_time) {
   options.device.deadline_ns = deadline_ns;
   memset(&s, 0, sizeof s);
   CHECK_CALL(fixture_open(&s.f, &options));
-  CHECK_CALL(stream = new_stream(&s.f, NON_BLOCKING));
+  CHECK_CALL(stream = fixture_new_stream(&s.f, NON_BLOCKING));
   CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
   rule.op = VMM_OP_memset_d8_async;
   rule.hook = hold;

@@ -3,20 +3,13 @@
 
 #include "support/fixture.h"
 
-static void *new_stream(fixture *f, unsigned flags) {
-  void *stream = NULL;
-
-  CHECK_EQ_RETURN(vmm_raw_stream_create(f->sim, &stream, flags), VMM_CODE_SUCCESS, NULL);
-  return stream;
-}
-
 TEST(streams_are_registered_once_and_forgotten_once) {
   void *a, *legacy = (void *)(size_t)1, *thread_stream = (void *)(size_t)2;
   u64 events;
   fixture f;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(a = new_stream(&f, 1));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
   events = fixture_ledger(&f, 0).events;
   CHECK_OK(vmm_device_register_stream(f.device, a, NULL));
   CHECK_OK(vmm_device_register_stream(f.device, a, NULL));
@@ -50,7 +43,7 @@ TEST(a_forgotten_streams_last_work_is_waited_for) {
   options.device.sync_policy = VMM_SYNC_STREAMS;
   CHECK_CALL(fixture_open(&f, &options));
   events = fixture_ledger(&f, 0).events;
-  CHECK_CALL(a = new_stream(&f, 1));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_OK(vmm_device_register_stream(f.device, a, NULL));
   OK(vmm_raw_kernel_spin(f.sim, a, 25 * MS));
   CHECK_OK(vmm_device_forget_stream(f.device, a, NULL));
@@ -71,7 +64,7 @@ TEST(forgetting_never_fails_for_a_failed_record) {
 
   CHECK_CALL(fixture_open(&f, NULL));
   events = fixture_ledger(&f, 0).events;
-  CHECK_CALL(a = new_stream(&f, 1));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_OK(vmm_device_register_stream(f.device, a, NULL));
   CHECK_CALL(fixture_rule(&f, "cuEventRecord:UNKNOWNx*"));
   CHECK_CALL(fixture_forget_calls(&f));
@@ -92,7 +85,7 @@ TEST(a_stream_that_cannot_be_registered_is_not_known) {
   fixture f;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(a = new_stream(&f, 1));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(fixture_rule(&f, "cuEventCreate:UNKNOWN"));
   CHECK_STATUS(vmm_device_register_stream(f.device, a, &f.error), VMM_ERROR_DRIVER);
   CHECK_STR(f.error.call, "cuEventCreate");
@@ -113,8 +106,8 @@ TEST(captures_are_announced_and_ended_once) {
   fixture f;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(a = new_stream(&f, 1));
-  CHECK_CALL(b = new_stream(&f, 0));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(b = fixture_new_stream(&f, BLOCKING));
   CHECK_OK(vmm_device_register_stream(f.device, a, NULL));
   CHECK_CALL(fixture_forget_calls(&f));
   CHECK_STATUS(vmm_device_capture_begin(f.device, NULL, NULL), VMM_ERROR_INVALID_ARGUMENT);
@@ -139,10 +132,8 @@ TEST(captures_are_announced_and_ended_once) {
   CHECK_OK(vmm_device_capture_end(f.device, b, VMM_CAPTURE_ABORTED, NULL, NULL));
   CHECK_STATUS(vmm_device_capture_end(f.device, a, VMM_CAPTURE_COMMITTED, NULL, NULL), VMM_ERROR_INVALID_ARGUMENT);
   CHECK_EQ(fixture_device_stats(f.device).capture_count, 0);
-  CHECK_OK(vmm_device_forget_stream(f.device, a, NULL));
-  CHECK_OK(vmm_device_forget_stream(f.device, b, NULL));
-  OK(vmm_raw_stream_destroy(f.sim, a));
-  OK(vmm_raw_stream_destroy(f.sim, b));
+  CHECK_CALL(fixture_end_stream(&f, a));
+  CHECK_CALL(fixture_end_stream(&f, b));
   CHECK_CALL(fixture_close(&f));
 }
 
@@ -158,7 +149,7 @@ TEST(a_stream_destroyed_after_its_announced_capture_is_never_touched_again) {
   for (i = 0; i < 5; i++) {
     void *a;
 
-    CHECK_CALL(a = new_stream(&f, 1));
+    CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
     CHECK_OK(vmm_device_capture_begin(f.device, a, NULL));
     CHECK_OK(vmm_device_capture_end(f.device, a, VMM_CAPTURE_ABORTED, NULL, NULL));
     OK(vmm_raw_stream_destroy(f.sim, a)); /* the next one gets the same handle value */
@@ -197,8 +188,7 @@ static void *grow_and_trim(void *data) {
 static void capture_once(fixture *f, void *stream, int mode, u64 address, bool abort) {
   void *graph = NULL, *executable = NULL;
 
-  CHECK_OK_ERROR(vmm_device_capture_begin(f->device, stream, &f->error), &f->error);
-  OK(vmm_raw_stream_begin_capture(f->sim, stream, mode));
+  CHECK_CALL(fixture_begin_capture(f, stream, mode));
   OK(vmm_raw_kernel_fill(f->sim, stream, address, 4096, 5));
   OK(vmm_raw_stream_end_capture(f->sim, stream, &graph));
   CHECK(graph != NULL);
@@ -223,8 +213,8 @@ static void captures_against_growth(int policy, int mode, unsigned stream_flags,
   fixture_defaults(&options);
   options.device.sync_policy = policy;
   CHECK_CALL(fixture_open(&f, &options));
-  CHECK_CALL(stream = new_stream(&f, stream_flags));
-  CHECK_CALL(worker = new_stream(&f, 1));
+  CHECK_CALL(stream = fixture_new_stream(&f, stream_flags));
+  CHECK_CALL(worker = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_OK(vmm_device_register_stream(f.device, stream, NULL));
   CHECK_OK(vmm_device_register_stream(f.device, worker, NULL));
   CHECK_CALL(address = fixture_alloc(&f, 4096));
@@ -245,10 +235,8 @@ static void captures_against_growth(int policy, int mode, unsigned stream_flags,
   CHECK_CALL(fixture_expect(&f, address, 4096, 5));
   CHECK_CALL(fixture_compare(&f));
   CHECK_CALL(fixture_free(&f, address));
-  CHECK_OK(vmm_device_forget_stream(f.device, stream, NULL));
-  CHECK_OK(vmm_device_forget_stream(f.device, worker, NULL));
-  OK(vmm_raw_stream_destroy(f.sim, stream));
-  OK(vmm_raw_stream_destroy(f.sim, worker));
+  CHECK_CALL(fixture_end_stream(&f, stream));
+  CHECK_CALL(fixture_end_stream(&f, worker));
   CHECK_CALL(fixture_close(&f));
 }
 
@@ -290,10 +278,9 @@ TEST(growth_and_trim_in_the_capturing_thread) {
       fixture_defaults(&options);
       options.device.sync_policy = VMM_SYNC_DEVICE;
       CHECK_CALL(fixture_open(&f, &options));
-      CHECK_CALL(stream = new_stream(&f, flags));
+      CHECK_CALL(stream = fixture_new_stream(&f, flags));
       CHECK_CALL(address = fixture_alloc(&f, 4096));
-      CHECK_OK(vmm_device_capture_begin(f.device, stream, NULL));
-      OK(vmm_raw_stream_begin_capture(f.sim, stream, mode));
+      CHECK_CALL(fixture_begin_capture(&f, stream, mode));
       OK(vmm_raw_kernel_fill(f.sim, stream, address, 4096, 5));
       CHECK_CALL(other = fixture_alloc(&f, 5 * MIB));
       CHECK_OK(vmm_pool_free_idle(f.pool, other, NULL));

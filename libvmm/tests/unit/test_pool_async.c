@@ -2,32 +2,12 @@
  * The simulator reports each block that is touched before its last owner's work is done, and fixture_close fails on it. */
 #include "support/fixture.h"
 
-static void *new_stream(fixture *f) {
-  void *stream = NULL;
-
-  CHECK_EQ_RETURN(vmm_raw_stream_create(f->sim, &stream, 1), VMM_CODE_SUCCESS, NULL);
-  return stream;
-}
-
-static void end_stream(fixture *f, void *stream) {
-  CHECK_OK(vmm_device_forget_stream(f->device, stream, NULL));
-  OK(vmm_raw_stream_destroy(f->sim, stream));
-}
-
 /* A block ordered on a stream; it has a new owner, whose first work fills it. */
 static u64 take(fixture *f, u64 size, void *stream) {
-  u64 address = 0;
+  u64 address = fixture_alloc_on(f, size, stream);
 
-  if (!check_status(__FILE__, __LINE__, "vmm_pool_alloc_async",
-                    (int)vmm_pool_alloc_async(f->pool, size, stream, &address, &f->error), VMM_OK, &f->error))
-    return 0;
-  (void)vmm_sim_new_owner(f->sim, address, size);
   CHECK_EQ_RETURN(vmm_raw_kernel_fill(f->sim, stream, address, (size_t)size, address), VMM_CODE_SUCCESS, 0);
   return address;
-}
-
-static void give(fixture *f, u64 address, void *stream) {
-  CHECK_OK(vmm_pool_free_async(f->pool, address, stream, NULL));
 }
 
 static void work(fixture *f, void *stream, u64 ns) { OK(vmm_raw_kernel_spin(f->sim, stream, ns)); }
@@ -42,18 +22,18 @@ static void open_three(three *t, fixture_options *options) {
   options->pool.mapping_min = options->pool.mapping_max = MIB;
   options->pool.limit = 4 * MIB;
   CHECK_CALL(fixture_open(&t->f, options));
-  CHECK_CALL(t->a = new_stream(&t->f));
-  CHECK_CALL(t->b = new_stream(&t->f));
-  CHECK_CALL(t->c = new_stream(&t->f));
+  CHECK_CALL(t->a = fixture_new_stream(&t->f, NON_BLOCKING));
+  CHECK_CALL(t->b = fixture_new_stream(&t->f, NON_BLOCKING));
+  CHECK_CALL(t->c = fixture_new_stream(&t->f, NON_BLOCKING));
   CHECK_OK(vmm_device_register_stream(t->f.device, t->a, NULL));
   CHECK_OK(vmm_device_register_stream(t->f.device, t->b, NULL));
   CHECK_OK(vmm_device_register_stream(t->f.device, t->c, NULL));
 }
 
 static void close_three(three *t) {
-  CHECK_CALL(end_stream(&t->f, t->a));
-  CHECK_CALL(end_stream(&t->f, t->b));
-  CHECK_CALL(end_stream(&t->f, t->c));
+  CHECK_CALL(fixture_end_stream(&t->f, t->a));
+  CHECK_CALL(fixture_end_stream(&t->f, t->b));
+  CHECK_CALL(fixture_end_stream(&t->f, t->c));
   CHECK_CALL(fixture_close(&t->f));
 }
 
@@ -72,17 +52,17 @@ TEST(what_a_stream_freed_is_its_own_at_once_and_anothers_when_its_work_is_done) 
 
   CHECK_CALL(open_plain(&t));
   CHECK_CALL(other = take(&t.f, 256, t.b)); /* both streams use the pool */
-  CHECK_CALL(give(&t.f, other, t.b));
+  CHECK_CALL(fixture_free_on(&t.f, other, t.b));
   CHECK_CALL(first = take(&t.f, MIB / 2, t.a));
   CHECK_CALL(work(&t.f, t.a, 20 * MS));
-  CHECK_CALL(give(&t.f, first, t.a));
+  CHECK_CALL(fixture_free_on(&t.f, first, t.a));
   CHECK_EQ(fixture_stats(t.f.pool).stream_count, 2);
   CHECK_CALL(own = take(&t.f, MIB / 2, t.a));
   CHECK_EQ(own, first);
-  CHECK_CALL(give(&t.f, own, t.a));
+  CHECK_CALL(fixture_free_on(&t.f, own, t.a));
   CHECK_CALL(other = take(&t.f, MIB - 4096, t.b));
   CHECK(other + MIB - 4096 <= first || other >= first + MIB / 2);
-  CHECK_CALL(give(&t.f, other, t.b));
+  CHECK_CALL(fixture_free_on(&t.f, other, t.b));
   vmm_driver_wait(t.f.driver, 30 * MS);
   CHECK_EQ(fixture_stats(t.f.pool).committed_bytes, 2 * MIB);
   CHECK_CALL(later = take(&t.f, 2 * MIB, t.c)); /* all of both, without growth */
@@ -90,7 +70,7 @@ TEST(what_a_stream_freed_is_its_own_at_once_and_anothers_when_its_work_is_done) 
   CHECK_EQ(fixture_stats(t.f.pool).ordered_bytes, 0);
   CHECK_EQ(fixture_stats(t.f.pool).wait_count, 0);
   CHECK_CALL(fixture_compare(&t.f));
-  CHECK_CALL(give(&t.f, later, t.c));
+  CHECK_CALL(fixture_free_on(&t.f, later, t.c));
   CHECK_CALL(close_three(&t));
 }
 
@@ -104,7 +84,7 @@ TEST(a_batch_of_frees_and_allocs_costs_one_record_and_one_query) {
   fixture_defaults(&options);
   CHECK_CALL(open_three(&t, &options));
   for (i = 0; i < N; i++) CHECK_CALL(blocks[i] = take(&t.f, 16 * KIB, t.a));
-  for (i = 0; i < N; i++) CHECK_CALL(give(&t.f, blocks[i], t.a));
+  for (i = 0; i < N; i++) CHECK_CALL(fixture_free_on(&t.f, blocks[i], t.a));
   CHECK_EQ(fixture_stats(t.f.pool).committed_bytes, MIB);
   for (round = 0; round < 3; round++) { /* from a to b, to c, to a */
     void *to[] = {t.b, t.c, t.a};
@@ -118,7 +98,7 @@ TEST(a_batch_of_frees_and_allocs_costs_one_record_and_one_query) {
     for (i = 0; i < N; i++) {
       CHECK_OK(vmm_sim_new_owner(t.f.sim, blocks[i], 16 * KIB));
       OK(vmm_raw_kernel_fill(t.f.sim, to[round], blocks[i], 16 * KIB, 1));
-      CHECK_CALL(give(&t.f, blocks[i], to[round]));
+      CHECK_CALL(fixture_free_on(&t.f, blocks[i], to[round]));
     }
     CHECK_EQ(fixture_stats(t.f.pool).committed_bytes, MIB);
   }
@@ -135,7 +115,7 @@ TEST(on_one_stream_pairs_call_neither_the_driver_nor_the_host_allocator) {
 
   for (shared = 0; shared < 2; shared++) {
     CHECK_CALL(open_plain(&t));
-    if (shared) CHECK_CALL(give(&t.f, take(&t.f, 256, t.b), t.b));
+    if (shared) CHECK_CALL(fixture_free_on(&t.f, take(&t.f, 256, t.b), t.b));
     for (i = 0; i < LIVE; i++) CHECK_CALL(blocks[i] = take(&t.f, 4096, t.a));
     CHECK_OK(vmm_pool_grow(t.f.pool, MIB, NULL, NULL));
     CHECK_CALL(fixture_forget_calls(&t.f));
@@ -149,7 +129,7 @@ TEST(on_one_stream_pairs_call_neither_the_driver_nor_the_host_allocator) {
     CHECK_EQ(fixture_calls(&t.f, VMM_OP_ANY), 0);
     CHECK_EQ(t.f.memory.calls, allocations);
     CHECK_EQ(fixture_stats(t.f.pool).committed_bytes, 2 * MIB);
-    for (i = 0; i < LIVE; i++) CHECK_CALL(give(&t.f, blocks[i], t.a));
+    for (i = 0; i < LIVE; i++) CHECK_CALL(fixture_free_on(&t.f, blocks[i], t.a));
     CHECK_CALL(close_three(&t));
   }
 }
@@ -160,16 +140,16 @@ TEST(the_two_names_of_the_legacy_stream_are_one) {
   three t;
 
   CHECK_CALL(open_plain(&t));
-  CHECK_CALL(give(&t.f, take(&t.f, 256, t.b), t.b));
+  CHECK_CALL(fixture_free_on(&t.f, take(&t.f, 256, t.b), t.b));
   CHECK_CALL(address = take(&t.f, MIB, zero));
   CHECK_CALL(work(&t.f, zero, 5 * MS));
-  CHECK_CALL(give(&t.f, address, one));
+  CHECK_CALL(fixture_free_on(&t.f, address, one));
   CHECK_CALL(again = take(&t.f, MIB, zero));
   CHECK_EQ(again, address);
-  CHECK_CALL(give(&t.f, again, zero));
+  CHECK_CALL(fixture_free_on(&t.f, again, zero));
   CHECK_OK(vmm_pool_alloc(t.f.pool, MIB, &again, NULL)); /* the home stream is it, too */
   CHECK_EQ(again, address);
-  CHECK_CALL(give(&t.f, again, one));
+  CHECK_CALL(fixture_free_on(&t.f, again, one));
   CHECK_EQ(fixture_stats(t.f.pool).stream_count, 1);
   CHECK_CALL(close_three(&t));
 }
@@ -188,13 +168,13 @@ TEST(neighbours_that_different_streams_freed_serve_a_third_at_the_limit) {
     for (i = 0; i < 8; i++) CHECK_CALL(blocks[i] = take(&t.f, MIB / 2, streams[i % 3]));
     if (busy)
       for (i = 0; i < 2; i++) CHECK_CALL(work(&t.f, streams[i], 20 * MS));
-    for (i = 0; i < 7; i++) CHECK_CALL(give(&t.f, blocks[i], streams[i % 3]));
+    for (i = 0; i < 7; i++) CHECK_CALL(fixture_free_on(&t.f, blocks[i], streams[i % 3]));
     CHECK_CALL(all = take(&t.f, 3 * MIB + MIB / 4, t.c)); /* more than any one of them, and no mapping can be had */
     CHECK_EQ(fixture_stats(t.f.pool).wait_count, busy ? 2 : 0);
     CHECK_EQ(fixture_stats(t.f.pool).growth_count, 4);
     CHECK_EQ(fixture_stats(t.f.pool).trim_count, 0);
-    CHECK_CALL(give(&t.f, all, t.c));
-    CHECK_CALL(give(&t.f, blocks[7], t.b));
+    CHECK_CALL(fixture_free_on(&t.f, all, t.c));
+    CHECK_CALL(fixture_free_on(&t.f, blocks[7], t.b));
     CHECK_CALL(close_three(&t));
   }
 }
@@ -228,14 +208,14 @@ TEST(a_pool_that_prefers_it_makes_a_stream_wait_rather_than_grow) {
   CHECK_CALL(open_three(&t, &options));
   CHECK_CALL(address = take(&t.f, MIB, t.a));
   CHECK_CALL(work(&t.f, t.a, 20 * MS));
-  CHECK_CALL(give(&t.f, address, t.a));
+  CHECK_CALL(fixture_free_on(&t.f, address, t.a));
   CHECK_EQ(vmm_pool_alloc_async(t.f.pool, 2 * MIB, t.b, &other, NULL), VMM_OK); /* too much for that: growth */
   CHECK_EQ(fixture_stats(t.f.pool).wait_count, 0);
-  CHECK_CALL(give(&t.f, other, t.b));
+  CHECK_CALL(fixture_free_on(&t.f, other, t.b));
   CHECK_OK(vmm_pool_trim(t.f.pool, 0, 0, NULL, NULL));
   CHECK_CALL(address = take(&t.f, MIB, t.a));
   CHECK_CALL(work(&t.f, t.a, 20 * MS));
-  CHECK_CALL(give(&t.f, address, t.a));
+  CHECK_CALL(fixture_free_on(&t.f, address, t.a));
   CHECK_CALL(fixture_forget_calls(&t.f));
   CHECK_CALL(other = take(&t.f, MIB, t.b)); /* its fill comes after a's work, or the simulator says so */
   CHECK_EQ(other, address);
@@ -246,7 +226,7 @@ TEST(a_pool_that_prefers_it_makes_a_stream_wait_rather_than_grow) {
   CHECK_EQ(fixture_stats(t.f.pool).committed_bytes, MIB);
   vmm_driver_wait(t.f.driver, 2 * MS); /* its own work is over by then */
   CHECK_EQ(vmm_raw_stream_query(t.f.sim, t.b), VMM_CODE_NOT_READY);
-  CHECK_CALL(give(&t.f, other, t.b));
+  CHECK_CALL(fixture_free_on(&t.f, other, t.b));
   CHECK_CALL(close_three(&t));
 }
 
@@ -263,7 +243,7 @@ TEST(at_the_limit_a_stream_waits_rather_than_fail) {
     CHECK_CALL(open_three(&t, &options));
     for (i = 0; i < 4; i++) CHECK_CALL(blocks[i] = take(&t.f, MIB, t.a));
     CHECK_CALL(work(&t.f, t.a, 20 * MS));
-    CHECK_CALL(give(&t.f, blocks[2], t.a));
+    CHECK_CALL(fixture_free_on(&t.f, blocks[2], t.a));
     start = vmm_driver_now(t.f.driver);
     if (how == 0) {
       CHECK_CALL(other = take(&t.f, MIB, t.b));
@@ -279,7 +259,7 @@ TEST(at_the_limit_a_stream_waits_rather_than_fail) {
     CHECK_EQ(fixture_stats(t.f.pool).wait_count, 1);
     CHECK_EQ(fixture_stats(t.f.pool).alloc_failures, 0);
     blocks[2] = other;
-    for (i = 0; i < 4; i++) CHECK_CALL(give(&t.f, blocks[i], i == 2 ? t.b : t.a));
+    for (i = 0; i < 4; i++) CHECK_CALL(fixture_free_on(&t.f, blocks[i], i == 2 ? t.b : t.a));
     CHECK_CALL(close_three(&t));
   }
 }
@@ -297,9 +277,9 @@ TEST(a_stream_that_is_captured_is_never_made_to_wait) {
     options.pool.prefer_wait = prefer;
     CHECK_CALL(open_three(&t, &options));
     for (i = 0; i < 4; i++) CHECK_CALL(blocks[i] = take(&t.f, i == 3 ? MIB / 2 : MIB, t.a));
-    CHECK_CALL(give(&t.f, take(&t.f, 256, t.b), t.b));
+    CHECK_CALL(fixture_free_on(&t.f, take(&t.f, 256, t.b), t.b));
     CHECK_CALL(work(&t.f, t.a, 20 * MS));
-    CHECK_CALL(give(&t.f, blocks[2], t.a));
+    CHECK_CALL(fixture_free_on(&t.f, blocks[2], t.a));
     CHECK_OK(vmm_device_capture_begin(t.f.device, t.b, NULL));
     OK(vmm_raw_stream_begin_capture(t.f.sim, t.b, 0));
     CHECK_STATUS(vmm_pool_alloc_async(t.f.pool, MIB, t.b, &other, &t.f.error), VMM_ERROR_LIMIT);
@@ -311,10 +291,10 @@ TEST(a_stream_that_is_captured_is_never_made_to_wait) {
     OK(vmm_raw_stream_end_capture(t.f.sim, t.b, &graph));
     CHECK_OK(vmm_device_capture_end(t.f.device, t.b, VMM_CAPTURE_ABORTED, NULL, NULL));
     OK(vmm_raw_graph_destroy(t.f.sim, graph));
-    CHECK_CALL(give(&t.f, other, t.b));
-    CHECK_CALL(give(&t.f, idle, t.b));
+    CHECK_CALL(fixture_free_on(&t.f, other, t.b));
+    CHECK_CALL(fixture_free_on(&t.f, idle, t.b));
     for (i = 0; i < 4; i++)
-      if (i != 2) CHECK_CALL(give(&t.f, blocks[i], t.a));
+      if (i != 2) CHECK_CALL(fixture_free_on(&t.f, blocks[i], t.a));
     CHECK_EQ(fixture_ledger(&t.f, 0).captures_invalidated, 0);
     CHECK_CALL(close_three(&t));
   }

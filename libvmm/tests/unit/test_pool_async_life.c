@@ -4,18 +4,6 @@
 
 #include "support/fixture.h"
 
-static void *new_stream(fixture *f) {
-  void *stream = NULL;
-
-  CHECK_EQ_RETURN(vmm_raw_stream_create(f->sim, &stream, 1), VMM_CODE_SUCCESS, NULL);
-  return stream;
-}
-
-static void forget(fixture *f, void *stream) {
-  CHECK_OK(vmm_device_forget_stream(f->device, stream, NULL));
-  OK(vmm_raw_stream_destroy(f->sim, stream));
-}
-
 /* Answers 0 if the pool has none. */
 static u64 take_flags(fixture *f, u64 size, void *stream, unsigned flags) {
   vmm_request request;
@@ -36,10 +24,6 @@ static u64 take(fixture *f, u64 size, void *stream) {
 
   if (address == 0) check_status(__FILE__, __LINE__, "take", (int)f->error.status, VMM_OK, &f->error);
   return address;
-}
-
-static void give(fixture *f, u64 address, void *stream) {
-  CHECK_OK(vmm_pool_free_async(f->pool, address, stream, NULL));
 }
 
 static void spin(fixture *f, void *stream, u64 ns) { OK(vmm_raw_kernel_spin(f->sim, stream, ns)); }
@@ -65,18 +49,18 @@ TEST(an_eager_pool_touches_no_stream_after_the_free_and_knows_its_successor) {
   int round;
 
   CHECK_CALL(open(&f, 2, VMM_EVENTS_EAGER, 0));
-  CHECK_CALL(give(&f, take(&f, 256, NULL), NULL)); /* nobody has it alone */
+  CHECK_CALL(fixture_free_on(&f, take(&f, 256, NULL), NULL)); /* nobody has it alone */
   for (round = 0; round < 4; round++) {
-    CHECK_CALL(a = new_stream(&f));
+    CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
     CHECK_CALL(first = take(&f, MIB, a));
     CHECK_CALL(spin(&f, a, 20 * MS));
-    CHECK_CALL(give(&f, first, a));
+    CHECK_CALL(fixture_free_on(&f, first, a));
     OK(vmm_raw_stream_destroy(f.sim, a)); /* its work goes on */
-    CHECK_CALL(b = new_stream(&f));
+    CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
     CHECK(b == a);
     CHECK_CALL(second = take(&f, MIB, b)); /* other memory, or made to wait */
     CHECK(second != first || fixture_stats(f.pool).wait_count != 0);
-    CHECK_CALL(give(&f, second, b));
+    CHECK_CALL(fixture_free_on(&f, second, b));
     OK(vmm_raw_stream_destroy(f.sim, b));
     vmm_driver_wait(f.driver, round % 2 == 0 ? 50 * MS : MS);
   }
@@ -96,15 +80,15 @@ TEST(an_eager_event_is_behind_all_that_it_stands_for) {
 
   for (how = 0; how < 2; how++) {
     CHECK_CALL(open(&f, 1, VMM_EVENTS_EAGER, 0));
-    CHECK_CALL(a = new_stream(&f));
-    CHECK_CALL(b = new_stream(&f));
-    CHECK_CALL(c = new_stream(&f));
-    CHECK_CALL(give(&f, take(&f, 256, b), b)); /* b's event is passed long before */
-    CHECK_CALL(give(&f, take(&f, 256, c), c));
+    CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
+    CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
+    CHECK_CALL(c = fixture_new_stream(&f, NON_BLOCKING));
+    CHECK_CALL(fixture_free_on(&f, take(&f, 256, b), b)); /* b's event is passed long before */
+    CHECK_CALL(fixture_free_on(&f, take(&f, 256, c), c));
     vmm_driver_wait(f.driver, 5 * MS);
     CHECK_CALL(block = take(&f, MIB, a));
     CHECK_CALL(spin(&f, a, 20 * MS));
-    CHECK_CALL(give(&f, block, a));
+    CHECK_CALL(fixture_free_on(&f, block, a));
     if (how == 0) {
       CHECK_CALL(other = take_flags(&f, MIB / 2, b, VMM_REQUEST_NO_GROWTH)); /* waits for a: all of it is b's now */
       CHECK(other != 0);
@@ -117,8 +101,8 @@ TEST(an_eager_event_is_behind_all_that_it_stands_for) {
     CHECK(block != 0);
     vmm_driver_wait(f.driver, 2 * MS); /* its own work is over by then */
     CHECK_EQ(vmm_raw_stream_query(f.sim, c), VMM_CODE_NOT_READY);
-    CHECK_CALL(give(&f, other, how == 0 ? b : a));
-    CHECK_CALL(give(&f, block, c));
+    CHECK_CALL(fixture_free_on(&f, other, how == 0 ? b : a));
+    CHECK_CALL(fixture_free_on(&f, block, c));
     OK(vmm_raw_stream_destroy(f.sim, a));
     OK(vmm_raw_stream_destroy(f.sim, b));
     OK(vmm_raw_stream_destroy(f.sim, c));
@@ -133,18 +117,18 @@ TEST(an_eager_seal_that_was_taken_back_is_not_forgotten) {
   fixture f;
 
   CHECK_CALL(open(&f, 2, VMM_EVENTS_EAGER, 0));
-  CHECK_CALL(a = new_stream(&f));
-  CHECK_CALL(b = new_stream(&f));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(half = take(&f, 256, a));
-  CHECK_CALL(give(&f, take(&f, 256, b), b));
-  CHECK_CALL(give(&f, half, a));
+  CHECK_CALL(fixture_free_on(&f, take(&f, 256, b), b));
+  CHECK_CALL(fixture_free_on(&f, half, a));
   vmm_driver_wait(f.driver, 5 * MS);
   CHECK_CALL(other = take(&f, MIB, b)); /* seals a's event, which is passed: both of a's events are old now */
-  CHECK_CALL(give(&f, other, b));
+  CHECK_CALL(fixture_free_on(&f, other, b));
   vmm_driver_wait(f.driver, 5 * MS);
   CHECK_CALL(block = take(&f, 2 * MIB, a));
   CHECK_CALL(spin(&f, a, 20 * MS));
-  CHECK_CALL(give(&f, block, a));
+  CHECK_CALL(fixture_free_on(&f, block, a));
   CHECK(take_flags(&f, 3 * MIB, b, VMM_REQUEST_NO_GROWTH) == 0);
   /* b seals a, and waits for nothing: it is refused while its own capture is announced */
   CHECK_OK(vmm_device_capture_begin(f.device, b, NULL));
@@ -157,8 +141,8 @@ TEST(an_eager_seal_that_was_taken_back_is_not_forgotten) {
   CHECK(other != 0);
   vmm_driver_wait(f.driver, 2 * MS);                            /* its own work is over by then */
   CHECK_EQ(vmm_raw_stream_query(f.sim, b), VMM_CODE_NOT_READY); /* it was made to wait */
-  CHECK_CALL(give(&f, half, a));
-  CHECK_CALL(give(&f, other, b));
+  CHECK_CALL(fixture_free_on(&f, half, a));
+  CHECK_CALL(fixture_free_on(&f, other, b));
   OK(vmm_raw_stream_destroy(f.sim, a));
   OK(vmm_raw_stream_destroy(f.sim, b));
   CHECK_CALL(fixture_close(&f));
@@ -171,18 +155,18 @@ TEST(an_eager_seal_that_was_taken_back_is_not_for_later_frees) {
   fixture f;
 
   CHECK_CALL(open(&f, 2, VMM_EVENTS_EAGER, 0));
-  CHECK_CALL(a = new_stream(&f));
-  CHECK_CALL(b = new_stream(&f));
-  CHECK_CALL(give(&f, take(&f, 256, b), b));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(fixture_free_on(&f, take(&f, 256, b), b));
   vmm_driver_wait(f.driver, 5 * MS);
   CHECK_CALL(first = take(&f, MIB, a));
   CHECK_CALL(second = take(&f, MIB, a));
   CHECK_CALL(spin(&f, a, 5 * MS));
-  CHECK_CALL(give(&f, first, a));
+  CHECK_CALL(fixture_free_on(&f, first, a));
   CHECK_OK(vmm_pool_trim_async(f.pool, 1ull << 60, NULL, NULL, NULL)); /* seals */
   CHECK_CALL(spin(&f, a, 40 * MS));
   OK(vmm_raw_kernel_fill(f.sim, a, second, MIB, 4));
-  CHECK_CALL(give(&f, second, a));
+  CHECK_CALL(fixture_free_on(&f, second, a));
   CHECK_CALL(own = take(&f, MIB + MIB / 2, a)); /* needs both */
   CHECK_EQ(own, first < second ? first : second);
   vmm_driver_wait(f.driver, 10 * MS);
@@ -190,8 +174,8 @@ TEST(an_eager_seal_that_was_taken_back_is_not_for_later_frees) {
   CHECK(other != 0);
   vmm_driver_wait(f.driver, 2 * MS);                            /* its own work is over by then */
   CHECK_EQ(vmm_raw_stream_query(f.sim, b), VMM_CODE_NOT_READY); /* it waits */
-  CHECK_CALL(give(&f, own, a));
-  CHECK_CALL(give(&f, other, b));
+  CHECK_CALL(fixture_free_on(&f, own, a));
+  CHECK_CALL(fixture_free_on(&f, other, b));
   OK(vmm_raw_stream_destroy(f.sim, a));
   OK(vmm_raw_stream_destroy(f.sim, b));
   CHECK_CALL(fixture_close(&f));
@@ -222,10 +206,10 @@ TEST(the_per_thread_default_stream_is_another_one_in_each_thread) {
     CHECK_CALL(open(&f, 2, events, 0));
     CHECK_CALL(address = take(&f, MIB, PER_THREAD));
     CHECK_CALL(spin(&f, PER_THREAD, 20 * MS));
-    CHECK_CALL(give(&f, address, PER_THREAD));
+    CHECK_CALL(fixture_free_on(&f, address, PER_THREAD));
     CHECK_CALL(again = take(&f, MIB, PER_THREAD));
     CHECK_EQ(again, address);
-    CHECK_CALL(give(&f, again, PER_THREAD));
+    CHECK_CALL(fixture_free_on(&f, again, PER_THREAD));
     CHECK_EQ(pthread_create(&thread, NULL, second_thread, &f), 0); /* given the same memory it would race */
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK(atomic_load(&check_failures) == 0);
@@ -245,29 +229,29 @@ TEST(a_forgotten_streams_memory_is_had_when_its_work_is_done) {
   for (sealed = 0; sealed < 2; sealed++)
     for (alone = 0; alone < 2; alone++) {
       CHECK_CALL(open(&f, 4, VMM_EVENTS_LAZY, 0));
-      CHECK_CALL(b = new_stream(&f));
-      if (!alone) CHECK_CALL(give(&f, take(&f, 256, b), b));
-      CHECK_CALL(a = new_stream(&f));
+      CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
+      if (!alone) CHECK_CALL(fixture_free_on(&f, take(&f, 256, b), b));
+      CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
       for (i = 0; i < 3; i++) CHECK_CALL(blocks[i] = take(&f, MIB, a));
       CHECK_CALL(spin(&f, a, 20 * MS));
-      CHECK_CALL(give(&f, blocks[1], a));
+      CHECK_CALL(fixture_free_on(&f, blocks[1], a));
       if (sealed) CHECK_OK(vmm_pool_trim_async(f.pool, 1ull << 60, NULL, NULL, NULL)); /* seals, and takes nothing */
-      CHECK_CALL(give(&f, blocks[0], a));
-      CHECK_CALL(give(&f, blocks[2], a));
-      CHECK_CALL(forget(&f, a)); /* dead; the next has its handle value */
-      CHECK_CALL(a = new_stream(&f));
+      CHECK_CALL(fixture_free_on(&f, blocks[0], a));
+      CHECK_CALL(fixture_free_on(&f, blocks[2], a));
+      CHECK_CALL(fixture_end_stream(&f, a)); /* dead; the next has its handle value */
+      CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
       CHECK_CALL(other = take(&f, MIB, a));
       CHECK_CALL(fixture_check(&f));
-      CHECK_CALL(give(&f, other, a));
+      CHECK_CALL(fixture_free_on(&f, other, a));
       vmm_driver_wait(f.driver, 50 * MS);
       CHECK_CALL(all = take(&f, 4 * MIB, b));
       CHECK_EQ(fixture_stats(f.pool).committed_bytes, 4 * MIB);
       CHECK_EQ(fixture_stats(f.pool).trim_bytes, 0);
       CHECK_EQ(fixture_stats(f.pool).fence_failures, 0);
-      CHECK_CALL(give(&f, all, b));
+      CHECK_CALL(fixture_free_on(&f, all, b));
       CHECK_EQ(fixture_stats(f.pool).stream_count, 2); /* the first is swept */
-      CHECK_CALL(forget(&f, a));
-      CHECK_CALL(forget(&f, b));
+      CHECK_CALL(fixture_end_stream(&f, a));
+      CHECK_CALL(fixture_end_stream(&f, b));
       CHECK_CALL(fixture_close(&f));
     }
 }
@@ -281,7 +265,7 @@ TEST(a_pool_that_one_stream_has_alone_is_one_list) {
   int i, round;
 
   CHECK_CALL(open(&f, 0, VMM_EVENTS_LAZY, 0));
-  CHECK_CALL(a = new_stream(&f));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_OK(vmm_pool_grow(f.pool, 16 * MIB, NULL, NULL));
   for (round = 0; round < 4000; round++) {
     i = (int)(fixture_random(&random) % 64);
@@ -289,26 +273,26 @@ TEST(a_pool_that_one_stream_has_alone_is_one_list) {
     size = fixture_random(&random) % (128 * KIB);
     CHECK_OK(vmm_pool_alloc_async(f.pool, size, a, &blocks[i], NULL));
   }
-  for (i = 0; i < 64; i++) CHECK_CALL(give(&f, blocks[i], a));
+  for (i = 0; i < 64; i++) CHECK_CALL(fixture_free_on(&f, blocks[i], a));
   CHECK_EQ(fixture_stats(f.pool).growth_count, 1);
   CHECK_EQ(fixture_stats(f.pool).ordered_bytes, 0);
   CHECK_EQ(fixture_stats(f.pool).largest_idle, 16 * MIB);
   CHECK_EQ(fixture_stats(f.pool).seal_count, 0);
   CHECK_CALL(high = take(&f, 16 * MIB, a));
-  CHECK_CALL(give(&f, high, a));
+  CHECK_CALL(fixture_free_on(&f, high, a));
   CHECK_EQ(fixture_stats(f.pool).growth_count, 1);
   /* Another comes: what was one stream's is its own now. And idle when proven. */
-  CHECK_CALL(b = new_stream(&f));
+  CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(blocks[0] = take(&f, 256, b));
   CHECK(fixture_stats(f.pool).ordered_bytes != 0 || fixture_stats(f.pool).seal_count != 0);
   vmm_driver_wait(f.driver, 50 * MS);
   CHECK_CALL(high = take(&f, 15 * MIB, b));
   CHECK(fixture_stats(f.pool).committed_bytes <= 17 * MIB); /* but for the 256 bytes */
   CHECK_EQ(fixture_stats(f.pool).ordered_bytes, 0);
-  CHECK_CALL(give(&f, high, b));
-  CHECK_CALL(give(&f, blocks[0], b));
-  CHECK_CALL(forget(&f, a));
-  CHECK_CALL(forget(&f, b));
+  CHECK_CALL(fixture_free_on(&f, high, b));
+  CHECK_CALL(fixture_free_on(&f, blocks[0], b));
+  CHECK_CALL(fixture_end_stream(&f, a));
+  CHECK_CALL(fixture_end_stream(&f, b));
   CHECK_CALL(fixture_close(&f));
 }
 
@@ -341,13 +325,13 @@ TEST(a_tail_that_a_growth_holds_is_its_streams_own_when_another_comes) {
       comer c = {&f, 0};
 
       CHECK_CALL(open(&f, 0, events, 0));
-      CHECK_CALL(a = new_stream(&f));
+      CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
       CHECK_CALL(extra = take(&f, MIB / 2, a)); /* not held: what could be sealed */
       CHECK_CALL(between = take(&f, MIB / 2, a));
       CHECK_CALL(tail = take(&f, MIB, a));
       CHECK_CALL(spin(&f, a, 20 * MS));
-      CHECK_CALL(give(&f, extra, a));
-      CHECK_CALL(give(&f, tail, a));
+      CHECK_CALL(fixture_free_on(&f, extra, a));
+      CHECK_CALL(fixture_free_on(&f, tail, a));
       CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
       rule.op = VMM_OP_mem_create;
       rule.hook = come;
@@ -363,9 +347,9 @@ TEST(a_tail_that_a_growth_holds_is_its_streams_own_when_another_comes) {
       /* a race, were the tail idle */
       CHECK_CALL(other = take_flags(&f, fail ? 3 * MIB / 4 : MIB / 4, NULL, VMM_REQUEST_NO_GROWTH));
       CHECK(other != 0);
-      CHECK_CALL(give(&f, between, a));
-      if (block != 0) CHECK_CALL(give(&f, block, a));
-      CHECK_CALL(give(&f, other, NULL));
+      CHECK_CALL(fixture_free_on(&f, between, a));
+      if (block != 0) CHECK_CALL(fixture_free_on(&f, block, a));
+      CHECK_CALL(fixture_free_on(&f, other, NULL));
       if (events == VMM_EVENTS_LAZY) CHECK_OK(vmm_device_forget_stream(f.device, a, NULL));
       OK(vmm_raw_stream_destroy(f.sim, a));
       CHECK_CALL(fixture_close(&f));
@@ -380,16 +364,16 @@ TEST(a_growth_builds_on_a_tail_of_its_own_or_an_idle_one_and_on_no_other) {
 
   for (whose = 0; whose < 3; whose++) { /* its own, another's, idle */
     CHECK_CALL(open(&f, 0, VMM_EVENTS_LAZY, 0));
-    CHECK_CALL(a = new_stream(&f));
-    CHECK_CALL(b = new_stream(&f));
+    CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
+    CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
     CHECK_CALL(tail = take(&f, 256, a));
-    CHECK_CALL(give(&f, take(&f, 256, b), b));
-    CHECK_CALL(give(&f, tail, a));
+    CHECK_CALL(fixture_free_on(&f, take(&f, 256, b), b));
+    CHECK_CALL(fixture_free_on(&f, tail, a));
     vmm_driver_wait(f.driver, 5 * MS);
     CHECK_CALL(tail = take(&f, MIB, a));
     if (whose != 2) CHECK_CALL(spin(&f, a, 20 * MS));
     vmm_driver_wait(f.driver, 5 * MS);
-    if (whose != 2) CHECK_CALL(give(&f, tail, a));
+    if (whose != 2) CHECK_CALL(fixture_free_on(&f, tail, a));
     else CHECK_OK(vmm_pool_free_idle(f.pool, tail, NULL));
     if (whose == 0) { /* what a growth that fails gives back is its own still */
       CHECK_CALL(fixture_rule(&f, "cuMemCreate:UNKNOWN"));
@@ -401,9 +385,9 @@ TEST(a_growth_builds_on_a_tail_of_its_own_or_an_idle_one_and_on_no_other) {
     CHECK_EQ(block, whose == 1 ? tail + MIB : tail);
     CHECK_EQ(fixture_stats(f.pool).wait_count, 0);
     CHECK_CALL(fixture_compare(&f));
-    CHECK_CALL(give(&f, block, whose == 0 ? a : b));
-    CHECK_CALL(forget(&f, a));
-    CHECK_CALL(forget(&f, b));
+    CHECK_CALL(fixture_free_on(&f, block, whose == 0 ? a : b));
+    CHECK_CALL(fixture_end_stream(&f, a));
+    CHECK_CALL(fixture_end_stream(&f, b));
     CHECK_CALL(fixture_close(&f));
   }
 }
@@ -415,8 +399,8 @@ TEST(requests_with_flags_are_ordered_on_their_stream) {
   fixture f;
 
   CHECK_CALL(open(&f, 0, VMM_EVENTS_LAZY, 0));
-  CHECK_CALL(a = new_stream(&f));
-  CHECK_CALL(b = new_stream(&f));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(first = take(&f, 256, b));
   CHECK_OK(vmm_request_init(&request, sizeof request));
   request.size = MIB / 2;
@@ -432,10 +416,10 @@ TEST(requests_with_flags_are_ordered_on_their_stream) {
   CHECK_EQ(vmm_raw_stream_query(f.sim, NULL), VMM_CODE_SUCCESS); /* the scrub is on a, not on the home stream */
   vmm_driver_wait(f.driver, 30 * MS);
   CHECK_CALL(fixture_expect_bytes(&f, block, MIB / 2, 0));
-  CHECK_CALL(give(&f, block, a));
-  CHECK_CALL(give(&f, first, b));
-  CHECK_CALL(forget(&f, a));
-  CHECK_CALL(forget(&f, b));
+  CHECK_CALL(fixture_free_on(&f, block, a));
+  CHECK_CALL(fixture_free_on(&f, first, b));
+  CHECK_CALL(fixture_end_stream(&f, a));
+  CHECK_CALL(fixture_end_stream(&f, b));
   CHECK_CALL(fixture_close(&f));
 }
 

@@ -9,15 +9,6 @@
 #include "base/lock.h"
 #include "support/fixture.h"
 
-enum { NON_BLOCKING = 1 };
-
-static void *new_stream(fixture *f) {
-  void *stream = NULL;
-
-  CHECK_EQ_RETURN(vmm_raw_stream_create(f->sim, &stream, NON_BLOCKING), VMM_CODE_SUCCESS, NULL);
-  return stream;
-}
-
 static void forget(fixture *f, void *stream) {
   CHECK_OK(vmm_device_forget_stream(f->device, stream, NULL));
   vmm_driver_wait(f->driver, 200 * MS);
@@ -118,7 +109,7 @@ TEST(leases_that_are_released_side_by_side_all_end_in_all_pools) {
     memset(&i, 0, sizeof i);
     CHECK_CALL(fixture_open(&f, NULL));
     (void)fixture_add_pool(&f, NULL);
-    CHECK_CALL(stream = new_stream(&f));
+    CHECK_CALL(stream = fixture_new_stream(&f, NON_BLOCKING));
     CHECK_CALL(first = make_lease(&f, stream));
     CHECK_CALL(i.lease = make_lease(&f, stream));
     i.f = &f;
@@ -149,7 +140,7 @@ static void end_capture_in_alloc(vmm__rank rank, int skip, u64 size) {
   hook.at = at;
   hook.data = &i;
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(i.stream = new_stream(&f));
+  CHECK_CALL(i.stream = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(address = take(&f, MIB, i.stream));
   CHECK_OK(vmm_pool_free_async(f.pool, address, i.stream, NULL));
   CHECK_OK(vmm_device_capture_begin(f.device, i.stream, NULL));
@@ -196,7 +187,7 @@ TEST(a_stream_that_is_forgotten_in_the_middle_of_an_alloc_breaks_nothing) {
     hook.at = at;
     hook.data = &i;
     CHECK_CALL(fixture_open(&f, NULL));
-    CHECK_CALL(i.stream = new_stream(&f));
+    CHECK_CALL(i.stream = fixture_new_stream(&f, NON_BLOCKING));
     CHECK_CALL(other = take(&f, MIB, NULL)); /* nobody has the pool alone */
     CHECK_CALL(address = take(&f, MIB, i.stream));
     CHECK_OK(vmm_pool_free_async(f.pool, address, i.stream, NULL));
@@ -232,8 +223,8 @@ TEST(at_the_limit_a_stream_waits_for_what_was_freed_behind_an_earlier_seal_too) 
   options.pool.mapping_min = options.pool.mapping_max = MIB;
   options.pool.limit = MIB + 192 * KIB;
   CHECK_CALL(fixture_open(&f, &options));
-  CHECK_CALL(a = new_stream(&f));
-  CHECK_CALL(b = new_stream(&f));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(first = take(&f, 256 * KIB, b));
   CHECK_CALL(second = take(&f, 512 * KIB, b));
   CHECK_CALL(small = take(&f, 128 * KIB, a));
@@ -264,8 +255,8 @@ TEST(what_several_streams_used_comes_back_where_streams_are_asked_for_captures) 
   fixture_defaults(&options);
   options.device.detect_captures = 1;
   CHECK_CALL(fixture_open(&f, &options));
-  CHECK_CALL(streams[0] = new_stream(&f));
-  CHECK_CALL(streams[1] = new_stream(&f));
+  CHECK_CALL(streams[0] = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(streams[1] = fixture_new_stream(&f, NON_BLOCKING));
   for (i = 0; i < 160; i++) {
     u64 address;
 
@@ -321,8 +312,8 @@ TEST(nothing_waits_for_a_blocked_question_to_the_driver_beyond_its_deadline) {
   fixture_defaults(&options);
   options.device.deadline_ns = 50 * MS;
   CHECK_CALL(fixture_open(&f, &options));
-  CHECK_CALL(a = new_stream(&f));
-  CHECK_CALL(b = new_stream(&f));
+  CHECK_CALL(a = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(b = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(block = take(&f, 4 * MIB, a));
   CHECK_CALL(other = take(&f, 256 * KIB, b));
   CHECK_OK(vmm_pool_free_async(f.pool, block, a, NULL));

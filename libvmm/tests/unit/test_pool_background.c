@@ -7,12 +7,6 @@
 #include "base/thread.h"
 #include "support/fixture.h"
 
-static void open_exact(fixture *f, fixture_options *options) {
-  options->pool.growth_policy = VMM_GROWTH_EXACT;
-  options->pool.mapping_min = options->pool.mapping_max = MIB;
-  CHECK_CALL(fixture_open(f, options));
-}
-
 static bool reaches(fixture *f, u64 idle, u64 aside) {
   int i;
 
@@ -36,7 +30,7 @@ TEST(the_thread_keeps_head_room_and_gives_back_what_is_above_the_threshold) {
   options.pool.trim_threshold = 6 * MIB;
   options.pool.trim_keep = 3 * MIB;
   options.pool.background = 1;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   for (i = 0; i < 8; i++) {
     CHECK(reaches(&f, 2 * MIB, 0));
     CHECK_CALL(blocks[i] = fixture_alloc(&f, MIB));
@@ -54,7 +48,7 @@ TEST(the_thread_publishes_what_was_put_aside) {
 
   fixture_defaults(&options);
   options.pool.background = 1;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_OK(vmm_pool_grow_async(f.pool, 8 * MIB, NULL));
   CHECK(reaches(&f, 8 * MIB, 0));
   CHECK_CALL(fixture_close(&f));
@@ -96,7 +90,7 @@ TEST(a_destroy_that_is_refused_leaves_the_thread) {
   fixture_defaults(&options);
   options.pool.headroom = 2 * MIB;
   options.pool.background = 1;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_CALL(block = fixture_alloc(&f, MIB));
   CHECK_STATUS(vmm_pool_destroy(f.pool, VMM_DESTROY_IDLE, &f.error), VMM_ERROR_BUSY);
   CHECK_OK(vmm_pool_set_limit(f.pool, 0, NULL));
@@ -112,7 +106,7 @@ TEST(a_destroy_that_the_driver_refuses_starts_the_thread_again) {
 
   fixture_defaults(&options);
   options.pool.background = 1;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_OK(vmm_pool_grow(f.pool, MIB, NULL, NULL));
   CHECK_CALL(fixture_rule(&f, "cuMemUnmap:UNKNOWNx*"));
   CHECK(vmm_pool_destroy(f.pool, VMM_DESTROY_FORCED, NULL) != VMM_OK);
@@ -132,7 +126,7 @@ TEST(a_forked_child_leaves_the_thread_alone) {
   fixture_defaults(&options);
   options.pool.headroom = MIB;
   options.pool.background = 1;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK(reaches(&f, MIB, 0));
   child = fork();
   CHECK(child >= 0);

@@ -1,7 +1,7 @@
 /* Memory of captured graphs: it is the graph's until its lease ends, whatever is freed, trimmed or grown meanwhile. */
 #include "support/fixture.h"
 
-enum { NON_BLOCKING = 1, NO_TIMING = 2 };
+enum { NO_TIMING = 2 };
 
 typedef struct capture {
   fixture f;
@@ -12,13 +12,8 @@ typedef struct capture {
 static void open_with_streams(capture *c, const fixture_options *given) {
   memset(c, 0, sizeof *c);
   CHECK_CALL(fixture_open(&c->f, given));
-  OK(vmm_raw_stream_create(c->f.sim, &c->stream, NON_BLOCKING));
-  OK(vmm_raw_stream_create(c->f.sim, &c->other, NON_BLOCKING));
-}
-
-static void begin(capture *c) {
-  CHECK_OK_ERROR(vmm_device_capture_begin(c->f.device, c->stream, &c->f.error), &c->f.error);
-  OK(vmm_raw_stream_begin_capture(c->f.sim, c->stream, 0));
+  CHECK_CALL(c->stream = fixture_new_stream(&c->f, NON_BLOCKING));
+  CHECK_CALL(c->other = fixture_new_stream(&c->f, NON_BLOCKING));
 }
 
 static void end(capture *c, int how) {
@@ -45,35 +40,28 @@ static void close_all(capture *c) {
   CHECK_CALL(fixture_close(&c->f));
 }
 
-static u64 alloc_on(capture *c, u64 size, void *stream) {
-  u64 address = 0;
-
-  CHECK_EQ_RETURN(vmm_pool_alloc_async(c->f.pool, size, stream, &address, &c->f.error), VMM_OK, 0);
-  return address;
-}
-
 TEST(what_a_capture_freed_is_not_given_to_others_until_the_lease_ends) {
   u64 before, inside, again, other, done = 1;
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(before = alloc_on(&c, MIB, c.stream));
-  CHECK_CALL(begin(&c));
-  CHECK_CALL(inside = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(before = fixture_alloc_on(&c.f, MIB, c.stream));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
+  CHECK_CALL(inside = fixture_alloc_on(&c.f, MIB, c.stream));
   OK(vmm_raw_kernel_fill(c.f.sim, c.stream, inside, MIB, 7));
   OK(vmm_raw_kernel_fill(c.f.sim, c.stream, before, MIB, 8));
   CHECK_OK(vmm_pool_free_async(c.f.pool, inside, c.stream, NULL));
-  CHECK_CALL(again = alloc_on(&c, MIB, c.stream)); /* within the capture it is reused */
+  CHECK_CALL(again = fixture_alloc_on(&c.f, MIB, c.stream)); /* within the capture it is reused */
   CHECK_EQ(again, inside);
   CHECK_OK(vmm_pool_free_async(c.f.pool, inside, c.stream, NULL));
   CHECK_OK(vmm_pool_free_async(c.f.pool, before, c.stream, NULL));
   CHECK_CALL(end(&c, VMM_CAPTURE_COMMITTED));
   CHECK_EQ(fixture_stats(c.f.pool).lease_count, 1);
   CHECK_EQ(fixture_stats(c.f.pool).lease_bytes, 2 * MIB);
-  CHECK_CALL(other = alloc_on(&c, MIB, c.other));
+  CHECK_CALL(other = fixture_alloc_on(&c.f, MIB, c.other));
   CHECK(other != inside && other != before);
   OK(vmm_raw_kernel_fill(c.f.sim, c.other, other, MIB, 9));
-  CHECK_CALL(again = alloc_on(&c, MIB, c.stream)); /* not even to the stream itself */
+  CHECK_CALL(again = fixture_alloc_on(&c.f, MIB, c.stream)); /* not even to the stream itself */
   CHECK(again != inside && again != before);
   CHECK_OK(vmm_pool_free_async(c.f.pool, again, c.stream, NULL));
   CHECK_OK(vmm_pool_trim(c.f.pool, 0, 0, &done, &c.f.error));
@@ -96,19 +84,19 @@ TEST(a_block_of_a_capture_goes_back_to_its_lease_whoever_frees_it) {
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(begin(&c));
-  CHECK_CALL(kept = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
+  CHECK_CALL(kept = fixture_alloc_on(&c.f, MIB, c.stream));
   OK(vmm_raw_kernel_fill(c.f.sim, c.stream, kept, MIB, 7));
   CHECK_CALL(end(&c, VMM_CAPTURE_COMMITTED));
   CHECK_CALL(launch(&c));
   CHECK_OK(vmm_pool_free(c.f.pool, kept, NULL));
   CHECK_EQ(fixture_stats(c.f.pool).lease_bytes, MIB);
-  CHECK_CALL(other = alloc_on(&c, MIB, c.other));
+  CHECK_CALL(other = fixture_alloc_on(&c.f, MIB, c.other));
   CHECK(other != kept);
   CHECK_CALL(launch(&c));
   CHECK_CALL(release(&c)); /* work of the last launch may still run: nobody gets it before that is done */
   CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
-  CHECK_CALL(other = alloc_on(&c, 2 * MIB, c.other));
+  CHECK_CALL(other = fixture_alloc_on(&c.f, 2 * MIB, c.other));
   OK(vmm_raw_kernel_fill(c.f.sim, c.other, other, 2 * MIB, 9));
   CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
   CHECK_CALL(close_all(&c));
@@ -118,9 +106,9 @@ TEST(a_block_of_a_capture_goes_back_to_its_lease_whoever_frees_it) {
 static void release_under_work(capture *c, u64 *inside) {
   u64 before;
 
-  CHECK_CALL(before = alloc_on(c, 4 * MIB, c->other));
-  CHECK_CALL(begin(c));
-  CHECK_CALL(*inside = alloc_on(c, MIB, c->stream));
+  CHECK_CALL(before = fixture_alloc_on(&c->f, 4 * MIB, c->other));
+  CHECK_CALL(fixture_begin_capture(&c->f, c->stream, 0));
+  CHECK_CALL(*inside = fixture_alloc_on(&c->f, MIB, c->stream));
   OK(vmm_raw_kernel_spin(c->f.sim, c->stream, 5 * MS));
   OK(vmm_raw_kernel_fill(c->f.sim, c->stream, *inside, MIB, 7));
   CHECK_OK(vmm_pool_free_async(c->f.pool, *inside, c->stream, NULL));
@@ -171,14 +159,14 @@ TEST(a_lease_that_ends_makes_ordinary_blocks_of_those_that_live) {
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(begin(&c));
-  CHECK_CALL(kept = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
+  CHECK_CALL(kept = fixture_alloc_on(&c.f, MIB, c.stream));
   OK(vmm_raw_kernel_fill(c.f.sim, c.stream, kept, MIB, 7));
   CHECK_CALL(end(&c, VMM_CAPTURE_COMMITTED));
   CHECK_CALL(release(&c));
   CHECK_OK(vmm_pool_free_async(c.f.pool, kept, c.stream, NULL));
   CHECK_EQ(fixture_stats(c.f.pool).lease_bytes, 0);
-  CHECK_CALL(other = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(other = fixture_alloc_on(&c.f, MIB, c.stream));
   CHECK_EQ(other, kept);
   CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.stream, NULL));
   CHECK_CALL(close_all(&c));
@@ -190,21 +178,21 @@ TEST(an_aborted_capture_gives_its_memory_back) {
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(before = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(before = fixture_alloc_on(&c.f, MIB, c.stream));
   OK(vmm_raw_kernel_spin(c.f.sim, c.stream, 5 * MS));
   OK(vmm_raw_kernel_fill(c.f.sim, c.stream, before, MIB, 1));
-  CHECK_CALL(begin(&c));
-  CHECK_CALL(inside = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
+  CHECK_CALL(inside = fixture_alloc_on(&c.f, MIB, c.stream));
   CHECK_OK(vmm_pool_free_async(c.f.pool, before, c.stream, NULL)); /* its work was queued before: it still runs */
   CHECK_OK(vmm_pool_free_async(c.f.pool, inside, c.stream, NULL));
   CHECK_CALL(end(&c, VMM_CAPTURE_ABORTED));
   CHECK_EQ(fixture_stats(c.f.pool).lease_count, 0);
-  CHECK_CALL(other = alloc_on(&c, 2 * MIB, c.other));
+  CHECK_CALL(other = fixture_alloc_on(&c.f, 2 * MIB, c.other));
   OK(vmm_raw_kernel_fill(c.f.sim, c.other, other, 2 * MIB, 2)); /* no race */
   vmm_driver_wait(c.f.driver, 10 * MS);
   committed = fixture_stats(c.f.pool).committed_bytes;
   CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
-  CHECK_CALL(other = alloc_on(&c, committed - MIB, c.other)); /* all of it can be had */
+  CHECK_CALL(other = fixture_alloc_on(&c.f, committed - MIB, c.other)); /* all of it can be had */
   CHECK_EQ(fixture_stats(c.f.pool).committed_bytes, committed);
   CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
   CHECK_CALL(close_all(&c));
@@ -228,13 +216,13 @@ TEST(a_capture_that_ends_under_an_allocation_takes_nothing_from_it) {
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(begin(&c));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
   CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
   rule.op = VMM_OP_mem_create;
   rule.hook = end_meanwhile;
   rule.hook_data = &c;
   CHECK_OK(vmm_fault_add(c.f.fault, &rule, NULL, NULL));
-  CHECK_CALL(block = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(block = fixture_alloc_on(&c.f, MIB, c.stream));
   CHECK_CALL(fixture_clear(&c.f));
   CHECK_EQ(fixture_stats(c.f.pool).lease_count, 0);
   CHECK_OK(vmm_pool_check(c.f.pool, &c.f.error));
@@ -256,7 +244,7 @@ TEST(a_captured_home_stream_leases_as_well) {
   options.pool.home_stream = home;
   CHECK_CALL(c.f.pool = fixture_add_pool(&c.f, &options.pool));
   CHECK_CALL(first = fixture_alloc(&c.f, MIB));
-  CHECK_CALL(begin(&c));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
   CHECK_CALL(second = fixture_alloc(&c.f, MIB));
   OK(vmm_raw_kernel_fill(c.f.sim, home, second, MIB, 3));
   CHECK_CALL(fixture_free(&c.f, first));
@@ -283,13 +271,13 @@ TEST(a_capturing_stream_gets_idle_or_new_memory_and_never_waits) {
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(busy = alloc_on(&c, MIB, c.other));
+  CHECK_CALL(busy = fixture_alloc_on(&c.f, MIB, c.other));
   OK(vmm_raw_kernel_spin(c.f.sim, c.other, 50 * MS));
   OK(vmm_raw_kernel_fill(c.f.sim, c.other, busy, MIB, 1));
   CHECK_OK(vmm_pool_free_async(c.f.pool, busy, c.other, NULL));
   before = fixture_stats(c.f.pool);
-  CHECK_CALL(begin(&c));
-  CHECK_CALL(inside = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
+  CHECK_CALL(inside = fixture_alloc_on(&c.f, MIB, c.stream));
   CHECK(inside != busy);
   CHECK_EQ(fixture_stats(c.f.pool).wait_count, 0);
   CHECK_EQ(fixture_stats(c.f.pool).growth_count, before.growth_count + 1);
@@ -316,8 +304,8 @@ TEST(a_pool_that_ends_ends_its_leases) {
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(begin(&c));
-  CHECK_CALL(inside = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
+  CHECK_CALL(inside = fixture_alloc_on(&c.f, MIB, c.stream));
   CHECK_OK(vmm_pool_free_async(c.f.pool, inside, c.stream, NULL));
   CHECK_CALL(end(&c, VMM_CAPTURE_COMMITTED));
   CHECK_OK(vmm_pool_destroy(c.f.pool, VMM_DESTROY_IDLE, &c.f.error));
@@ -331,8 +319,8 @@ TEST(a_free_in_a_capture_needs_no_host_memory) {
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(before = alloc_on(&c, MIB, c.stream));
-  CHECK_CALL(begin(&c));
+  CHECK_CALL(before = fixture_alloc_on(&c.f, MIB, c.stream));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
   OK(vmm_raw_kernel_fill(c.f.sim, c.stream, before, MIB, 7));
   atomic_store(&c.f.memory.fail_in, 1);
   CHECK_OK(vmm_pool_free_async(c.f.pool, before, c.stream, NULL)); /* the first the pool hears of the capture */
@@ -342,7 +330,7 @@ TEST(a_free_in_a_capture_needs_no_host_memory) {
   CHECK_EQ(fixture_stats(c.f.pool).lease_count, 1);
   CHECK_EQ(fixture_stats(c.f.pool).lease_bytes, MIB);
   CHECK_CALL(end(&c, VMM_CAPTURE_COMMITTED));
-  CHECK_CALL(other = alloc_on(&c, MIB, c.other));
+  CHECK_CALL(other = fixture_alloc_on(&c.f, MIB, c.other));
   CHECK(other != before);
   CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
   CHECK_CALL(release(&c));
@@ -354,14 +342,14 @@ TEST(a_lease_that_nobody_keeps_lasts_as_long_as_the_pool) {
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
-  CHECK_CALL(begin(&c));
-  CHECK_CALL(inside = alloc_on(&c, MIB, c.stream));
+  CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
+  CHECK_CALL(inside = fixture_alloc_on(&c.f, MIB, c.stream));
   CHECK_OK(vmm_pool_free_async(c.f.pool, inside, c.stream, NULL));
   OK(vmm_raw_stream_end_capture(c.f.sim, c.stream, &c.graph));
   OK(vmm_raw_graph_destroy(c.f.sim, c.graph));
   CHECK_OK(vmm_device_capture_end(c.f.device, c.stream, VMM_CAPTURE_COMMITTED, NULL, NULL));
   CHECK_OK(vmm_pool_trim(c.f.pool, 0, 0, NULL, NULL));
-  CHECK_CALL(other = alloc_on(&c, MIB, c.other));
+  CHECK_CALL(other = fixture_alloc_on(&c.f, MIB, c.other));
   CHECK(other != inside);
   CHECK_OK(vmm_pool_free_async(c.f.pool, other, c.other, NULL));
   CHECK_EQ(fixture_stats(c.f.pool).lease_bytes, MIB);

@@ -1,24 +1,14 @@
 /* Blocks that a captured stream and others have used: no graph waits for the others, so they are nobody's until the leases end. */
 #include "support/fixture.h"
 
-enum { NON_BLOCKING = 1 };
-
 typedef struct capture {
   void *stream, *graph, *executable;
   vmm_lease *lease;
 } capture;
 
-static void *new_stream(fixture *f) {
-  void *stream = NULL;
-
-  CHECK_EQ_RETURN(vmm_raw_stream_create(f->sim, &stream, NON_BLOCKING), VMM_CODE_SUCCESS, NULL);
-  return stream;
-}
-
 static void begin(fixture *f, capture *c) {
-  CHECK_CALL(c->stream = new_stream(f));
-  CHECK_OK(vmm_device_capture_begin(f->device, c->stream, NULL));
-  OK(vmm_raw_stream_begin_capture(f->sim, c->stream, 0));
+  CHECK_CALL(c->stream = fixture_new_stream(f, NON_BLOCKING));
+  CHECK_CALL(fixture_begin_capture(f, c->stream, 0));
 }
 
 static void end(fixture *f, capture *c) {
@@ -33,13 +23,7 @@ static void release(fixture *f, capture *c) {
   CHECK_OK(vmm_lease_release(c->lease, NULL));
 }
 
-static u64 take(fixture *f, void *stream) {
-  u64 address = 0;
-
-  CHECK_OK_RETURN(vmm_pool_alloc_async(f->pool, MIB, stream, &address, &f->error), 0);
-  CHECK_OK_RETURN(vmm_sim_new_owner(f->sim, address, MIB), 0);
-  return address;
-}
+static u64 take(fixture *f, void *stream) { return fixture_alloc_on(f, MIB, stream); }
 
 static void close_all(fixture *f, void *other) {
   CHECK_OK(vmm_device_forget_stream(f->device, other, NULL));
@@ -57,7 +41,7 @@ TEST(a_graph_is_not_given_what_a_stream_outside_it_still_uses) {
   u64 block, inside;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(other = new_stream(&f));
+  CHECK_CALL(other = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(block = take(&f, other));
   OK(vmm_raw_kernel_spin(f.sim, other, 20 * MS));
   OK(vmm_raw_kernel_fill(f.sim, other, block, MIB, 3));
@@ -93,7 +77,7 @@ TEST(what_two_captures_used_is_theirs_until_both_leases_end) {
   u64 block, got;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(other = new_stream(&f));
+  CHECK_CALL(other = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(begin(&f, &a));
   CHECK_CALL(begin(&f, &b));
   CHECK_CALL(block = take(&f, a.stream)); /* it sticks to the lease of a */
@@ -129,7 +113,7 @@ TEST(what_one_capture_allocates_and_another_frees_is_theirs_until_both_leases_en
   u64 block, got;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(other = new_stream(&f));
+  CHECK_CALL(other = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(begin(&f, &a));
   CHECK_CALL(begin(&f, &b));
   CHECK_CALL(block = take(&f, a.stream));
@@ -184,7 +168,7 @@ TEST(a_captured_stream_that_is_named_twice_keeps_the_block_for_its_capture) {
   u64 block, again;
 
   CHECK_CALL(fixture_open(&f, NULL));
-  CHECK_CALL(other = new_stream(&f));
+  CHECK_CALL(other = fixture_new_stream(&f, NON_BLOCKING));
   CHECK_CALL(block = take(&f, other));
   CHECK_CALL(begin(&f, &c));
   both[0] = both[1] = c.stream;

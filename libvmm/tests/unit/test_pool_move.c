@@ -9,12 +9,6 @@ typedef struct holes {
   u64 blocks[PIECES];
 } holes;
 
-static void open_exact(fixture *f, fixture_options *options) {
-  options->pool.mapping_min = options->pool.mapping_max = MIB;
-  options->pool.growth_policy = VMM_GROWTH_EXACT;
-  CHECK_CALL(fixture_open(f, options));
-}
-
 static holes make_holes(fixture *f, bool idle) {
   holes h;
   int i;
@@ -44,14 +38,12 @@ static void end(fixture *f, const holes *h) {
 }
 
 static void move(bool idle) {
-  fixture_options options;
   vmm_pool_stats stats;
   u64 big;
   fixture f;
   holes h;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_CALL(h = make_holes(&f, idle));
   CHECK_CALL(fixture_forget_calls(&f));
   CHECK_CALL(big = fixture_alloc(&f, 3 * MIB));
@@ -78,13 +70,11 @@ TEST(idle_backing_in_holes_serves_a_request_that_is_larger_than_each) { CHECK_CA
 TEST(idle_backing_is_moved_when_the_work_before_it_is_done) { CHECK_CALL(move(false)); }
 
 TEST(what_is_missing_is_created_and_no_more) {
-  fixture_options options;
   u64 big;
   fixture f;
   holes h;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_CALL(h = make_holes(&f, true));
   CHECK_CALL(big = fixture_alloc(&f, 5 * MIB));
   CHECK_EQ(fixture_stats(f.pool).committed_bytes, 8 * MIB);
@@ -105,7 +95,7 @@ TEST(a_pool_at_its_limit_serves_by_moving) {
 
   fixture_defaults(&options);
   options.pool.limit = 6 * MIB;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_CALL(h = make_holes(&f, true));
   CHECK_CALL(big = fixture_alloc(&f, 3 * MIB));
   CHECK_EQ(fixture_stats(f.pool).oom_rounds, 0);
@@ -115,13 +105,11 @@ TEST(a_pool_at_its_limit_serves_by_moving) {
 }
 
 TEST(memory_that_queued_work_may_use_is_not_moved) {
-  fixture_options options;
   u64 big;
   fixture f;
   holes h;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_CALL(h = make_holes(&f, false));
   OK(vmm_raw_kernel_spin(f.sim, NULL, 50 * MS));
   CHECK_CALL(big = fixture_alloc(&f, 3 * MIB));
@@ -136,13 +124,11 @@ TEST(memory_that_queued_work_may_use_is_not_moved) {
 
 /* Among several streams what is proven idle moves, and what one of them has freed and still uses does not. */
 TEST(what_another_stream_may_use_is_not_moved) {
-  fixture_options options;
   void *streams[2] = {NULL, NULL};
   u64 blocks[6], big = 0, i;
   fixture f;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   for (i = 0; i < 2; i++) OK(vmm_raw_stream_create(f.sim, &streams[i], 1));
   for (i = 0; i < 6; i++) CHECK_OK(vmm_pool_alloc_async(f.pool, MIB, streams[i % 2], &blocks[i], NULL));
   OK(vmm_raw_kernel_spin(f.sim, streams[0], 50 * MS));
@@ -157,22 +143,17 @@ TEST(what_another_stream_may_use_is_not_moved) {
   for (i = 1; i < 6; i += 2) CHECK_OK(vmm_pool_free_async(f.pool, blocks[i], streams[1], NULL));
   CHECK_OK(vmm_sim_drain(f.sim));
   CHECK_CALL(fixture_check(&f));
-  for (i = 0; i < 2; i++) {
-    CHECK_OK(vmm_device_forget_stream(f.device, streams[i], NULL));
-    OK(vmm_raw_stream_destroy(f.sim, streams[i]));
-  }
+  for (i = 0; i < 2; i++) CHECK_CALL(fixture_end_stream(&f, streams[i]));
   CHECK_CALL(fixture_close(&f));
 }
 
 TEST(a_block_within_one_mapping_is_not_made_of_parts) {
-  fixture_options options;
   vmm_request request;
   u64 big = 0;
   fixture f;
   holes h;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_CALL(h = make_holes(&f, true));
   CHECK_OK(vmm_request_init(&request, sizeof request));
   request.size = 2 * MIB;
@@ -219,7 +200,7 @@ static bool refuse(int op, u64 n, int code, u64 times, u64 idle_limit) {
 
   fixture_defaults(&options);
   options.device.idle_limit = idle_limit;
-  CHECK_CALL_RETURN(open_exact(&f, &options), false);
+  CHECK_CALL_RETURN(fixture_open_exact(&f, &options, MIB), false);
   CHECK_CALL_RETURN(h = make_holes(&f, false), false);
   free_before = fixture_ledger(&f, 0).free_bytes;
   CHECK_OK_RETURN(vmm_fault_rule_init(&rule, sizeof rule), false);
@@ -266,13 +247,11 @@ TEST(a_request_that_moves_may_fail_at_any_call) {
 
 /* Its context is dead: there is nothing to be had from it, whatever its memory calls answer. */
 TEST(a_device_that_is_lost_while_backing_is_moved_is_asked_for_nothing_more) {
-  fixture_options options;
   u64 big = 1;
   fixture f;
   holes h;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_CALL(h = make_holes(&f, true));
   CHECK_CALL(fixture_rule(&f, "cuMemUnmap:ILLEGAL_ADDRESS"));
   CHECK_CALL(fixture_forget_calls(&f));
@@ -284,13 +263,11 @@ TEST(a_device_that_is_lost_while_backing_is_moved_is_asked_for_nothing_more) {
 }
 
 TEST(what_could_not_be_taken_down_is_told_if_the_request_fails_after_all) {
-  fixture_options options;
   u64 big = 1;
   fixture f;
   holes h;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_CALL(h = make_holes(&f, true));
   /* No unmap, nobody who could tell whether the access is left, and no memory either. */
   CHECK_CALL(fixture_rule(&f, "cuMemUnmap:UNKNOWNx2,cuMemGetAccess:UNKNOWN@1x4,cuMemCreate:OUT_OF_MEMORYx*"));
@@ -306,15 +283,13 @@ TEST(a_request_that_moves_may_lack_host_memory) {
   int n;
 
   for (n = 1; n < 200; n++) {
-    fixture_options options;
     vmm_status status;
     u64 big = 1;
     bool done;
     fixture f;
     holes h;
 
-    fixture_defaults(&options);
-    CHECK_CALL(open_exact(&f, &options));
+    CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
     CHECK_CALL(h = make_holes(&f, true));
     atomic_store(&f.memory.fail_in, n);
     status = vmm_pool_alloc(f.pool, 4 * MIB, &big, &f.error);
@@ -340,7 +315,7 @@ TEST(a_growth_is_shaped_after_idle_handles) {
 
   fixture_defaults(&options);
   options.device.idle_limit = 64 * MIB;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_CALL(second = fixture_add_pool(&f, &options.pool));
   CHECK_CALL(a = fixture_alloc(&f, 2 * MIB));
   CHECK_CALL(b = fixture_alloc(&f, 3 * MIB));

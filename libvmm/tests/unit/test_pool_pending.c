@@ -3,26 +3,6 @@
 
 #include "support/fixture.h"
 
-/* n blocks of 1 MiB, each with a mapping of its own. */
-static void make_blocks(fixture *f, u64 *addresses, int n) {
-  int i;
-
-  for (i = 0; i < n; i++) {
-    CHECK_CALL(addresses[i] = fixture_alloc(f, MIB));
-    CHECK_CALL(fixture_fill(f, addresses[i], MIB, (u64)i));
-  }
-  CHECK_EQ(fixture_stats(f->pool).mapping_count, n);
-}
-
-static void open_with_megabytes(fixture *f, const fixture_options *given) {
-  fixture_options options;
-
-  if (given != NULL) options = *given;
-  else fixture_defaults(&options);
-  options.pool.mapping_min = options.pool.mapping_max = MIB;
-  CHECK_CALL(fixture_open(f, &options));
-}
-
 /* ---- without waiting ---- */
 
 static vmm_status trim_async(fixture *f, u64 *done, u64 *pending) {
@@ -33,7 +13,7 @@ TEST(a_trim_that_does_not_wait_leaves_pending_what_work_still_uses) {
   u64 address, start, done = 1, pending = 0;
   fixture f;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
   CHECK_CALL(address = fixture_alloc(&f, MIB));
   OK(vmm_raw_kernel_spin(f.sim, NULL, 30 * MS));
   CHECK_CALL(fixture_fill(&f, address, MIB, 1));
@@ -74,8 +54,8 @@ TEST(pending_memory_that_is_wanted_again_comes_back_without_an_edit) {
   fixture f;
   int i;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
-  CHECK_CALL(make_blocks(&f, addresses, 4));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
+  CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 4));
   OK(vmm_raw_kernel_spin(f.sim, NULL, 30 * MS));
   for (i = 1; i < 4; i++) CHECK_CALL(fixture_free(&f, addresses[i]));
   CHECK_OK(trim_async(&f, &done, &pending));
@@ -124,7 +104,7 @@ TEST(pending_memory_does_not_come_back_while_it_is_unmapped) {
   vmm_fault_rule rule;
   fixture f;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
   CHECK_CALL(address = fixture_alloc(&f, MIB));
   OK(vmm_raw_kernel_spin(f.sim, NULL, 30 * MS));
   CHECK_CALL(fixture_free(&f, address));
@@ -154,8 +134,8 @@ TEST(a_growth_and_a_destroy_finish_what_is_pending) {
   int how;
 
   for (how = 0; how < 2; how++) {
-    CHECK_CALL(open_with_megabytes(&f, NULL));
-    CHECK_CALL(make_blocks(&f, addresses, 2));
+    CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
+    CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 2));
     OK(vmm_raw_kernel_spin(f.sim, NULL, 5 * MS));
     CHECK_CALL(fixture_free(&f, addresses[1]));
     CHECK_OK(trim_async(&f, &done, &pending));

@@ -1,20 +1,12 @@
 /* Memory ahead of need off the path: put aside by grow_async, head-room and the trim threshold, by polls. */
 #include "support/fixture.h"
 
-static void open_exact(fixture *f, fixture_options *options) {
-  options->pool.growth_policy = VMM_GROWTH_EXACT;
-  options->pool.mapping_min = options->pool.mapping_max = MIB;
-  CHECK_CALL(fixture_open(f, options));
-}
-
 TEST(what_is_put_aside_serves_the_next_request_that_does_not_fit) {
-  fixture_options options;
   vmm_pool_stats stats;
   u64 block;
   fixture f;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_OK(vmm_pool_grow_async(f.pool, 3 * MIB - 5, NULL));
   stats = fixture_stats(f.pool);
   CHECK_EQ(stats.ready_bytes, 3 * MIB);
@@ -37,12 +29,10 @@ TEST(what_is_put_aside_serves_the_next_request_that_does_not_fit) {
 }
 
 TEST(a_poll_publishes_what_is_put_aside) {
-  fixture_options options;
   u64 block, done = 7;
   fixture f;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_OK(vmm_pool_grow_async(f.pool, 100 * MIB, NULL)); /* more handles than one growth takes */
   CHECK_OK(vmm_pool_poll(f.pool, &done, NULL, &f.error));
   CHECK_EQ(done, 0);
@@ -57,12 +47,10 @@ TEST(a_poll_publishes_what_is_put_aside) {
 }
 
 TEST(trim_gives_back_what_is_put_aside) {
-  fixture_options options;
   u64 done = 0;
   fixture f;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
   CHECK_OK(vmm_pool_grow_async(f.pool, 4 * MIB, NULL));
   CHECK_OK(vmm_pool_grow(f.pool, 2 * MIB, NULL, NULL));
   CHECK_EQ(fixture_stats(f.pool).ready_bytes, 2 * MIB); /* growth ahead takes it too */
@@ -84,7 +72,7 @@ TEST(what_is_put_aside_is_no_reason_to_be_out_of_memory) {
   fixture_defaults(&options);
   options.sim.memory = 16 * MIB;
   options.pool.reservation = 64 * MIB;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_CALL(second = fixture_add_pool(&f, &options.pool));
   CHECK_OK(vmm_pool_grow_async(f.pool, 10 * MIB, NULL));
   CHECK_STATUS(vmm_pool_grow_async(second, 10 * MIB, &f.error), VMM_ERROR_OUT_OF_DEVICE_MEMORY);
@@ -103,7 +91,7 @@ TEST(limits_hold_for_what_is_put_aside) {
   fixture_defaults(&options);
   options.pool.limit = 4 * MIB;
   options.pool.reservation = 6 * MIB;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_STATUS(vmm_pool_grow_async(f.pool, 0, &f.error), VMM_ERROR_INVALID_ARGUMENT);
   CHECK_STATUS(vmm_pool_grow_async(NULL, MIB, &f.error), VMM_ERROR_INVALID_ARGUMENT);
   CHECK_STATUS(vmm_pool_grow_async(f.pool, UINT64_MAX, &f.error), VMM_ERROR_INVALID_ARGUMENT);
@@ -123,13 +111,11 @@ TEST(limits_hold_for_what_is_put_aside) {
 
 TEST(a_publication_that_fails_is_tried_again_later) {
   static const char *rules[] = {"cuMemMap:UNKNOWN", "cuMemSetAccess:UNKNOWN", "cuMemGetAccess:UNKNOWN@1"};
-  fixture_options options;
   fixture f;
   int i;
 
   for (i = 0; i < 3; i++) {
-    fixture_defaults(&options);
-    CHECK_CALL(open_exact(&f, &options));
+    CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
     CHECK_OK(vmm_pool_grow_async(f.pool, 2 * MIB, NULL));
     CHECK_CALL(fixture_rule(&f, rules[i]));
     CHECK_OK(vmm_pool_poll(f.pool, NULL, NULL, NULL));
@@ -151,7 +137,7 @@ TEST(where_the_policy_waits_before_growth_only_a_request_publishes) {
 
   fixture_defaults(&options);
   options.device.sync_policy = VMM_SYNC_DEVICE;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_OK(vmm_pool_grow_async(f.pool, 2 * MIB, NULL));
   CHECK_OK(vmm_pool_poll(f.pool, NULL, NULL, NULL));
   CHECK_EQ(fixture_stats(f.pool).ready_bytes, 2 * MIB);
@@ -171,7 +157,7 @@ TEST(head_room_is_kept) {
 
   fixture_defaults(&options);
   options.pool.headroom = 4 * MIB;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   for (i = 0; i < 4; i++) {
     CHECK_OK(vmm_pool_poll(f.pool, NULL, NULL, NULL));
     CHECK_EQ(fixture_stats(f.pool).idle_bytes, 4 * MIB);
@@ -192,7 +178,7 @@ TEST(head_room_that_cannot_be_had_is_no_failure_of_the_poll) {
   fixture_defaults(&options);
   options.pool.headroom = 4 * MIB;
   options.pool.limit = 2 * MIB;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   CHECK_OK(vmm_pool_poll(f.pool, NULL, NULL, NULL));
   CHECK_EQ(fixture_stats(f.pool).background_failures, 1);
   CHECK_EQ(fixture_stats(f.pool).committed_bytes, 0);
@@ -209,7 +195,7 @@ TEST(idle_memory_above_the_threshold_goes_down_to_the_level_below_it) {
   options.pool.trim_threshold = 6 * MIB;
   options.pool.trim_keep = 2 * MIB;
   options.pool.headroom = MIB;
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, &options, MIB));
   for (i = 0; i < 10; i++) CHECK_CALL(blocks[i] = fixture_alloc(&f, MIB));
   for (i = 9; i > 3; i--) CHECK_CALL(fixture_free(&f, blocks[i]));
   CHECK_OK(vmm_pool_poll(f.pool, &done, NULL, NULL));

@@ -13,10 +13,8 @@ static void open(fixture *f) {
 }
 
 static u64 take(fixture *f, void *stream) {
-  u64 address = 0;
+  u64 address = fixture_alloc_on(f, 64 * KIB, stream);
 
-  CHECK_OK_RETURN(vmm_pool_alloc_async(f->pool, 64 * KIB, stream, &address, &f->error), 0);
-  CHECK_OK_RETURN(vmm_sim_new_owner(f->sim, address, 64 * KIB), 0);
   CHECK_EQ_RETURN(vmm_raw_kernel_fill(f->sim, stream, address, 64 * KIB, 1), VMM_CODE_SUCCESS, 0);
   return address;
 }

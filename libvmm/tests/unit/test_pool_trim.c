@@ -3,34 +3,14 @@
 
 #include "support/fixture.h"
 
-/* n blocks of 1 MiB, each with a mapping of its own. */
-static void make_blocks(fixture *f, u64 *addresses, int n) {
-  int i;
-
-  for (i = 0; i < n; i++) {
-    CHECK_CALL(addresses[i] = fixture_alloc(f, MIB));
-    CHECK_CALL(fixture_fill(f, addresses[i], MIB, (u64)i));
-  }
-  CHECK_EQ(fixture_stats(f->pool).mapping_count, n);
-}
-
-static void open_with_megabytes(fixture *f, const fixture_options *given) {
-  fixture_options options;
-
-  if (given != NULL) options = *given;
-  else fixture_defaults(&options);
-  options.pool.mapping_min = options.pool.mapping_max = MIB;
-  CHECK_CALL(fixture_open(f, &options));
-}
-
 TEST(trim_keeps_what_it_is_told_to_and_takes_the_highest_first) {
   u64 addresses[40], done = 1, first;
   vmm_pool_stats stats;
   fixture f;
   int i;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
-  CHECK_CALL(make_blocks(&f, addresses, 40));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
+  CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 40));
   first = addresses[0];
   for (i = 0; i < 40; i++) CHECK_CALL(fixture_free(&f, addresses[i]));
   CHECK_EQ(fixture_stats(f.pool).trimmable_bytes, 40 * MIB);
@@ -64,8 +44,8 @@ TEST(live_blocks_pin_their_mappings_and_the_listing_says_which) {
   size_t count = 0, i;
   fixture f;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
-  CHECK_CALL(make_blocks(&f, addresses, 20));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
+  CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 20));
   for (i = 0; i < 20; i++)
     if (i % 3 != 0) CHECK_CALL(fixture_free(&f, addresses[i]));
   trimmable = fixture_stats(f.pool).trimmable_bytes;
@@ -153,7 +133,7 @@ TEST(queued_work_is_waited_for_before_an_unmap) {
   u64 address, start, done = 1;
   fixture f;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
   CHECK_CALL(address = fixture_alloc(&f, MIB));
   OK(vmm_raw_kernel_spin(f.sim, NULL, 30 * MS));
   CHECK_CALL(fixture_fill(&f, address, MIB, 1));
@@ -174,7 +154,7 @@ TEST(idle_frees_and_frees_already_waited_for_need_no_fence) {
   u64 addresses[2], done = 0;
   fixture f;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
   CHECK_CALL(addresses[0] = fixture_alloc(&f, MIB));
   CHECK_CALL(addresses[1] = fixture_alloc(&f, MIB));
   CHECK_OK(vmm_pool_free_idle(f.pool, addresses[1], NULL));
@@ -195,8 +175,8 @@ TEST(an_unmap_that_fails_leaves_the_mapping_as_it_was) {
   fixture f;
   int i;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
-  CHECK_CALL(make_blocks(&f, addresses, 6));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
+  CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 6));
   for (i = 0; i < 6; i++) CHECK_CALL(fixture_free(&f, addresses[i]));
   CHECK_CALL(fixture_rule(&f, "cuMemUnmap:UNKNOWNx*"));
   CHECK_STATUS(vmm_pool_trim(f.pool, 0, 0, &done, &f.error), VMM_ERROR_DRIVER);
@@ -207,7 +187,7 @@ TEST(an_unmap_that_fails_leaves_the_mapping_as_it_was) {
   CHECK_EQ(fixture_stats(f.pool).quarantined_bytes, 0);
   CHECK_EQ(fixture_stats(f.pool).trimmable_bytes, 6 * MIB);
   CHECK_CALL(fixture_compare(&f));
-  CHECK_CALL(make_blocks(&f, addresses, 6)); /* all of it can be used */
+  CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 6)); /* all of it can be used */
   for (i = 0; i < 6; i++) {
     CHECK_CALL(fixture_expect(&f, addresses[i], MIB, (u64)i));
     CHECK_CALL(fixture_free(&f, addresses[i]));
@@ -230,8 +210,8 @@ TEST(a_failed_unmap_tells_its_own_code) {
   fixture f;
   int i;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
-  CHECK_CALL(make_blocks(&f, addresses, 3));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
+  CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 3));
   for (i = 0; i < 3; i++) CHECK_CALL(fixture_free(&f, addresses[i]));
   CHECK_CALL(fixture_rule(&f, "cuMemRelease:INVALID_DEVICEx*,cuMemUnmap:UNKNOWN@2x*"));
   CHECK_STATUS(vmm_pool_trim(f.pool, 0, 0, &done, &f.error), VMM_ERROR_PARTIAL);
@@ -254,8 +234,8 @@ TEST(a_mapping_that_lost_its_access_is_quarantined) {
   fixture f;
   int i;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
-  CHECK_CALL(make_blocks(&f, addresses, 3));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
+  CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 3));
   CHECK_CALL(fixture_free(&f, addresses[2]));
   CHECK_CALL(fixture_rule(&f, "cuMemUnmap:UNKNOWNx*,cuMemGetAccess:UNKNOWNx*"));
   CHECK_STATUS(vmm_pool_trim(f.pool, 0, 0, &done, &f.error), VMM_ERROR_DRIVER);
@@ -279,8 +259,8 @@ TEST(an_unmap_that_was_done_although_it_failed_counts_as_done) {
   fixture f;
   int i;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
-  CHECK_CALL(make_blocks(&f, addresses, 3));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
+  CHECK_CALL(fixture_alloc_pieces(&f, MIB, addresses, 3));
   for (i = 0; i < 3; i++) CHECK_CALL(fixture_free(&f, addresses[i]));
   CHECK_CALL(fixture_rule(&f, "cuMemUnmap:UNKNOWNx*:after"));
   CHECK_OK_ERROR(vmm_pool_trim(f.pool, 0, 0, &done, &f.error), &f.error);
@@ -293,7 +273,7 @@ TEST(a_fence_that_cannot_be_recorded_stops_the_trim) {
   u64 address, done = 1;
   fixture f;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
   CHECK_CALL(address = fixture_alloc(&f, MIB));
   CHECK_CALL(fixture_free(&f, address));
   CHECK_CALL(fixture_rule(&f, "cuCtxRecordEvent:UNKNOWNx*"));
@@ -323,8 +303,7 @@ TEST(a_trim_under_an_announced_capture_leaves_the_context_alone) {
     CHECK_CALL(address = fixture_alloc(&f, MIB));
     OK(vmm_raw_kernel_spin(f.sim, own ? home : NULL, 3 * MS));
     CHECK_CALL(fixture_free(&f, address));
-    CHECK_OK(vmm_device_capture_begin(f.device, stream, NULL));
-    OK(vmm_raw_stream_begin_capture(f.sim, stream, 0));
+    CHECK_CALL(fixture_begin_capture(&f, stream, 0));
     CHECK_STATUS_ERROR(vmm_pool_trim(f.pool, 0, 0, &done, &f.error), own ? VMM_OK : VMM_ERROR_CAPTURE, &f.error);
     CHECK_EQ(done, own ? MIB : 0);
     CHECK_CALL(fixture_compare(&f));
@@ -376,7 +355,7 @@ TEST(others_grow_and_check_while_a_trim_waits) {
   other o;
   fixture f;
 
-  CHECK_CALL(open_with_megabytes(&f, NULL));
+  CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
   memset(&o, 0, sizeof o);
   o.f = &f;
   o.grew = o.checked = o.trimmed = VMM_ERROR_BROKEN;

@@ -1,12 +1,6 @@
 /* Asking whether requests would fit: the answer is what happens if they are made, and asking changes nothing. */
 #include "support/fixture.h"
 
-static void open_exact(fixture *f, fixture_options *options) {
-  options->pool.growth_policy = VMM_GROWTH_EXACT;
-  options->pool.mapping_min = options->pool.mapping_max = 64 * KIB;
-  CHECK_CALL(fixture_open(f, options));
-}
-
 static u64 ask(fixture *f, const u64 *sizes, size_t count) {
   u64 grow = 77;
 
@@ -16,11 +10,9 @@ static u64 ask(fixture *f, const u64 *sizes, size_t count) {
 
 TEST(an_empty_pool_must_grow_by_all_of_it) {
   static const u64 sizes[] = {MIB, 64 * KIB, 1};
-  fixture_options options;
   fixture f;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, 64 * KIB));
   CHECK_EQ(ask(&f, sizes, 1), MIB);
   CHECK_EQ(ask(&f, sizes, 3), MIB + 128 * KIB);
   CHECK_EQ(ask(&f, NULL, 0), 0);
@@ -30,13 +22,11 @@ TEST(an_empty_pool_must_grow_by_all_of_it) {
 
 TEST(holes_and_order_count) {
   static const u64 fitting[] = {100 * KIB, 100 * KIB}, large[] = {200 * KIB};
-  fixture_options options;
   u64 blocks[4];
   fixture f;
   int i;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, 64 * KIB));
   for (i = 0; i < 4; i++) CHECK_CALL(blocks[i] = fixture_alloc(&f, 100 * KIB));
   CHECK_CALL(fixture_free(&f, blocks[0]));
   CHECK_CALL(fixture_free(&f, blocks[2]));
@@ -52,13 +42,11 @@ TEST(holes_and_order_count) {
 
 TEST(what_can_be_moved_is_not_grown) {
   static const u64 large[] = {128 * KIB}, larger[] = {256 * KIB};
-  fixture_options options;
   u64 blocks[4], block;
   fixture f;
   int i;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, 64 * KIB));
   for (i = 0; i < 4; i++) CHECK_CALL(blocks[i] = fixture_alloc(&f, 64 * KIB));
   CHECK_OK(vmm_pool_free_idle(f.pool, blocks[0], NULL));
   CHECK_OK(vmm_pool_free_idle(f.pool, blocks[2], NULL));
@@ -74,12 +62,10 @@ TEST(what_can_be_moved_is_not_grown) {
 
 TEST(limits_and_memory_are_named) {
   static const u64 eight[] = {4 * MIB, 4 * MIB}, huge[] = {300 * MIB}, twice[] = {600 * MIB, 600 * MIB};
-  fixture_options options;
   u64 grow = 0;
   fixture f;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, 64 * KIB));
   CHECK_EQ(ask(&f, eight, 2), 8 * MIB);
   CHECK_OK(vmm_pool_set_limit(f.pool, 7 * MIB, NULL));
   CHECK_STATUS(vmm_pool_would_fit(f.pool, eight, 2, &grow, &f.error), VMM_ERROR_LIMIT);
@@ -121,12 +107,10 @@ TEST(nonsense_is_refused) {
 TEST(the_answer_is_what_happens) {
   enum { BLOCKS = 64, BATCH = 8, ROUNDS = 400 };
   u64 blocks[BLOCKS] = {0}, state = 5;
-  fixture_options options;
   int round, exact = 0, none = 0;
   fixture f;
 
-  fixture_defaults(&options);
-  CHECK_CALL(open_exact(&f, &options));
+  CHECK_CALL(fixture_open_exact(&f, NULL, 64 * KIB));
   for (round = 0; round < ROUNDS; round++) {
     u64 sizes[BATCH], grow, committed;
     int slots[BATCH], n = 0, i;
