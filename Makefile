@@ -144,7 +144,7 @@ cov: $(TOOLS) $(VENV)/stamp-cov ## branch coverage of the C library, floor by fl
 	$(CMAKE) --build build/cov -j $(JOBS)
 	@find build/cov -name '*.gcda' -delete
 	$(CTEST) --test-dir build/cov -j $(JOBS) --output-on-failure
-	build/cov/faults > build/cov/faults.txt || (tail -n 30 build/cov/faults.txt; false)
+	build/cov/faults --part > build/cov/faults.txt || (tail -n 30 build/cov/faults.txt; false)
 	$(BIN)/gcovr --root . --filter libvmm/src/ --exclude-throw-branches --json-summary build/cov/coverage.json build/cov
 	$(PY) scripts/coverage_table.py build/cov/coverage.json --require region=90 --require pool=90
 
