@@ -130,10 +130,11 @@ sanitize: $(TOOLS)
 	$(CMAKE) --build $(SANITIZE_DIR) -j $(JOBS)
 	$(if $(findstring thread,$(SANITIZE)),sh scripts/no_aslr.sh) $(CTEST) --test-dir $(SANITIZE_DIR) -j $(JOBS) --output-on-failure
 
+# It runs one thread at a time; without fair turns some wait for minutes.
 valgrind: build/c/stamp ## C unit tests under valgrind
 	@command -v valgrind >/dev/null || { echo "valgrind is not installed" >&2; exit 1; }
 	@for program in build/c/test_*; do [ -x "$$program" ] && [ -f "$$program" ] || continue; echo "$$program"; \
-	  valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite --error-exitcode=9 "$$program" || exit 1; done
+	  valgrind --quiet --fair-sched=yes --leak-check=full --errors-for-leak-kinds=definite --error-exitcode=9 "$$program" || exit 1; done
 
 clang: $(TOOLS) ## build with clang, warnings as errors
 	@CC=clang $(CONFIGURE) -B build/clang -DVMM_WERROR=ON > /dev/null
