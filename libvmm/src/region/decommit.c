@@ -149,19 +149,50 @@ static void recover_revokes(vmm__region *region, vmm__work *work) {
   }
 }
 
-/* From a quarantined entry to all around it that is not live. Should a mapping have been taken for unmapped once (the
- * driver refused the unmap and then denied the mapping), what lies there now need not be what the table says, and an
- * unmap of what it says cuts a mapping in two: INVALID_VALUE. Measured, an unmap may span several mappings and holes;
- * after any other answer there is no reason to unmap more than is known to stand. */
-static void widen(vmm__region *region, size_t i, vmm__u64 *from, vmm__u64 *to) {
+/* Whether something is mapped at an address of the reservation where the table has nothing. */
+static bool is_unknown(vmm__region *region, vmm__u64 address) {
+  return address >= region->base && address - region->base < region->size &&
+         vmm__mappings_find(&region->mappings, address) == NULL &&
+         vmm__region_presence(region, address) == VMM__PRESENCE_MAPPED;
+}
+
+static bool is_stuck(vmm__region *region, size_t i) {
+  return i < region->mappings.count && vmm__is_quarantined(region, vmm__mappings_at(&region->mappings, i));
+}
+
+/* To the quarantined entries that lie side by side with number i. */
+static void widen_to_run(vmm__region *region, size_t i, vmm__u64 *from, vmm__u64 *to) {
+  const vmm__mappings *table = &region->mappings;
+  size_t k;
+
+  for (k = i; k > 0 && is_stuck(region, k - 1); k--) {
+    const vmm__mapping *before = vmm__mappings_at(table, k - 1);
+    if (before->address + before->size != *from) break;
+    *from = before->address;
+  }
+  for (k = i + 1; is_stuck(region, k) && vmm__mappings_at(table, k)->address == *to; k++)
+    *to += vmm__mappings_at(table, k)->size;
+}
+
+/* To all around number i that is not live. */
+static void widen_to_live(vmm__region *region, size_t i, vmm__u64 *from, vmm__u64 *to) {
   const vmm__mappings *table = &region->mappings;
   size_t before = i, after = i + 1;
 
-  while (before > 0 && vmm__is_quarantined(region, vmm__mappings_at(table, before - 1))) before--;
-  while (after < table->count && vmm__is_quarantined(region, vmm__mappings_at(table, after))) after++;
+  while (before > 0 && is_stuck(region, before - 1)) before--;
+  while (is_stuck(region, after)) after++;
   *from = before == 0 ? region->base
                       : vmm__mappings_at(table, before - 1)->address + vmm__mappings_at(table, before - 1)->size;
   *to = after == table->count ? region->base + region->size : vmm__mappings_at(table, after)->address;
+}
+
+/* Should a mapping have been taken for unmapped once (the driver refused the unmap and then denied the mapping), what lies
+ * there now need not be what the table says. An unmap of what it says then cuts a mapping in two, INVALID_VALUE, and what
+ * is cut reaches beyond. Measured, an unmap may span several mappings and holes; but without such a trace there is no
+ * reason to unmap more than is known to stand. */
+static void widen(vmm__region *region, size_t i, vmm__u64 *from, vmm__u64 *to) {
+  widen_to_run(region, i, from, to);
+  if (is_unknown(region, *from - 1) || is_unknown(region, *to)) widen_to_live(region, i, from, to);
 }
 
 /* The quarantined entries of a range are unmapped: they leave the table. */
