@@ -276,6 +276,16 @@ void fixture_rule(fixture *f, const char *text) {
   CHECK_OK_ERROR(vmm_fault_add_text(f->fault, text, &f->error), &f->error);
 }
 
+void fixture_hook(fixture *f, int op, vmm_fault_hook hook, void *data) {
+  vmm_fault_rule rule;
+
+  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
+  rule.op = op;
+  rule.hook = hook;
+  rule.hook_data = data;
+  CHECK_OK(vmm_fault_add(f->fault, &rule, NULL, NULL));
+}
+
 void fixture_clear(fixture *f) { CHECK_OK(vmm_fault_clear(f->fault)); }
 
 u64 fixture_calls(fixture *f, int op) { return vmm_record_count(f->driver, op); }

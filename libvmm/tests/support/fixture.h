@@ -97,8 +97,10 @@ void fixture_expect(fixture *f, u64 address, u64 size, u64 seed);
 void fixture_expect_bytes(fixture *f, u64 address, u64 size, int byte);
 
 void fixture_rule(fixture *f, const char *text); /* a fault, as vmm_fault_add_text takes it */
-void fixture_clear(fixture *f);                  /* no faults any more */
-u64 fixture_calls(fixture *f, int op);           /* recorded since the last fixture_forget_calls */
+/* Calls back at the next driver call of this kind, once. */
+void fixture_hook(fixture *f, int op, vmm_fault_hook hook, void *data);
+void fixture_clear(fixture *f);        /* no faults any more */
+u64 fixture_calls(fixture *f, int op); /* recorded since the last fixture_forget_calls */
 void fixture_forget_calls(fixture *f);
 
 vmm_pool_stats fixture_stats(vmm_pool *pool);

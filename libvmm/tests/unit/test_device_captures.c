@@ -225,7 +225,6 @@ static void *scrub(void *data) {
 
 static void announce_meanwhile(u64 deadline_ns, bool in_time) {
   fixture_options options;
-  vmm_fault_rule rule;
   pthread_t thread;
   vmm_error error;
   void *stream;
@@ -236,11 +235,7 @@ static void announce_meanwhile(u64 deadline_ns, bool in_time) {
   memset(&s, 0, sizeof s);
   CHECK_CALL(fixture_open(&s.f, &options));
   CHECK_CALL(stream = fixture_new_stream(&s.f, NON_BLOCKING));
-  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
-  rule.op = VMM_OP_memset_d8_async;
-  rule.hook = hold;
-  rule.hook_data = &s;
-  CHECK_OK(vmm_fault_add(s.f.fault, &rule, NULL, NULL));
+  CHECK_CALL(fixture_hook(&s.f, VMM_OP_memset_d8_async, hold, &s));
   CHECK_EQ(pthread_create(&thread, NULL, scrub, &s), 0);
   while (atomic_load(&s.inside) == 0) (void)usleep(100);
   if (in_time) {

@@ -301,7 +301,6 @@ static void *miss(void *data) {
 
 TEST(nothing_waits_for_a_blocked_question_to_the_driver_beyond_its_deadline) {
   fixture_options options;
-  vmm_fault_rule rule;
   void *a, *b;
   u64 block, other;
   pthread_t thread;
@@ -318,11 +317,7 @@ TEST(nothing_waits_for_a_blocked_question_to_the_driver_beyond_its_deadline) {
   CHECK_CALL(other = take(&f, 256 * KIB, b));
   CHECK_OK(vmm_pool_free_async(f.pool, block, a, NULL));
   state.f = &f;
-  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
-  rule.op = VMM_OP_event_record;
-  rule.hook = hold;
-  rule.hook_data = &state;
-  CHECK_OK(vmm_fault_add(f.fault, &rule, NULL, NULL));
+  CHECK_CALL(fixture_hook(&f, VMM_OP_event_record, hold, &state));
   CHECK_EQ(pthread_create(&thread, NULL, miss, &state), 0);
   while (atomic_load(&state.inside) == 0) (void)usleep(100);
   CHECK_STATUS(vmm_device_forget_stream(f.device, b, &f.error), VMM_ERROR_TIMEOUT);

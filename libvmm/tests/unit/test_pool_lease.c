@@ -211,17 +211,12 @@ static void end_meanwhile(void *data, int op, u64 opportunity) {
 }
 
 TEST(a_capture_that_ends_under_an_allocation_takes_nothing_from_it) {
-  vmm_fault_rule rule;
   u64 block;
   capture c;
 
   CHECK_CALL(open_with_streams(&c, NULL));
   CHECK_CALL(fixture_begin_capture(&c.f, c.stream, 0));
-  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
-  rule.op = VMM_OP_mem_create;
-  rule.hook = end_meanwhile;
-  rule.hook_data = &c;
-  CHECK_OK(vmm_fault_add(c.f.fault, &rule, NULL, NULL));
+  CHECK_CALL(fixture_hook(&c.f, VMM_OP_mem_create, end_meanwhile, &c));
   CHECK_CALL(block = fixture_alloc_on(&c.f, MIB, c.stream));
   CHECK_CALL(fixture_clear(&c.f));
   CHECK_EQ(fixture_stats(c.f.pool).lease_count, 0);

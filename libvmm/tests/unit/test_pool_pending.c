@@ -101,7 +101,6 @@ static void want_it_back(void *data, int op, unsigned long long opportunity) {
 TEST(pending_memory_does_not_come_back_while_it_is_unmapped) {
   wanting w = {NULL, VMM_OK, 1, 0};
   u64 address, pending = 0, done = 0;
-  vmm_fault_rule rule;
   fixture f;
 
   CHECK_CALL(fixture_open_pieces(&f, NULL, MIB));
@@ -112,11 +111,7 @@ TEST(pending_memory_does_not_come_back_while_it_is_unmapped) {
   CHECK_EQ(pending, MIB);
   vmm_driver_wait(f.driver, 40 * MS);
   w.f = &f;
-  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
-  rule.op = VMM_OP_mem_unmap;
-  rule.hook = want_it_back;
-  rule.hook_data = &w;
-  CHECK_OK(vmm_fault_add(f.fault, &rule, NULL, NULL));
+  CHECK_CALL(fixture_hook(&f, VMM_OP_mem_unmap, want_it_back, &w));
   CHECK_OK(vmm_pool_poll(f.pool, &done, &pending, NULL));
   CHECK_EQ(w.asked, 1);
   CHECK_STATUS(w.status, VMM_ERROR_OUT_OF_DEVICE_MEMORY);

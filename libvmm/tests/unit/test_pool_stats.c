@@ -97,7 +97,7 @@ TEST(statistics_equal_the_ledger_under_random_refusals) {
   static const char *faults[] = {
       "cuMemCreate:OUT_OF_MEMORYx*:p=0.2,cuMemMap:UNKNOWNx*:p=0.1",
       "cuMemSetAccess:NOT_READYx*:p=0.5,cuMemUnmap:UNKNOWNx*:p=0.3",
-      "cuMemSetAccess:NOT_READYx*:p=0.5,cuMemUnmap:INVALID_VALUEx*:p=0.3",
+      "cuMemSetAccess:UNKNOWNx*:p=0.3,cuMemUnmap:INVALID_VALUEx*:p=0.5",
       "cuMemSetAccess:UNKNOWNx*:p=0.3,cuMemUnmap:NOT_READYx*:p=0.5,cuMemRelease:UNKNOWNx*:p=0.3",
       /* No refused map or unmap beside a get-access that cannot tell: then a hole may be unmapped, to be sure. */
       "cuMemGetAccess:UNKNOWNx*:p=0.1,cuMemCreate:OUT_OF_MEMORYx*:p=0.2,cuMemRelease:NOT_READYx*:p=0.5",

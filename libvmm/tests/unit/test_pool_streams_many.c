@@ -80,7 +80,6 @@ static void come(void *data, int op, u64 opportunity) {
 
 TEST(an_entry_that_a_free_uses_stays) {
   void *streams[MANY / 2], *last;
-  vmm_fault_rule rule;
   comer c = {NULL, NULL, 0};
   u64 block;
   fixture f;
@@ -97,11 +96,7 @@ TEST(an_entry_that_a_free_uses_stays) {
   vmm_driver_wait(f.driver, 10 * MS);
   c.f = &f;
   c.stream = last;
-  CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
-  rule.op = VMM_OP_event_record;
-  rule.hook = come;
-  rule.hook_data = &c;
-  CHECK_OK(vmm_fault_add(f.fault, &rule, NULL, NULL));
+  CHECK_CALL(fixture_hook(&f, VMM_OP_event_record, come, &c));
   CHECK_OK(vmm_pool_free_async(f.pool, block, streams[MANY / 2 - 1],
                                NULL)); /* of an event that is gone the simulator tells */
   CHECK_EQ(c.came, 1);

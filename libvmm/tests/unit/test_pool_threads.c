@@ -285,7 +285,6 @@ TEST(a_driver_call_that_blocks_holds_up_nobody_who_does_not_grow) {
     fixture_options options;
     vmm_mapping_info mapping;
     vmm_block_info info;
-    vmm_fault_rule rule;
     pthread_t thread;
     vmm_pool *owner;
     vmm_event event;
@@ -301,11 +300,7 @@ TEST(a_driver_call_that_blocks_holds_up_nobody_who_does_not_grow) {
     for (i = 0; i < 100; i++) CHECK_CALL(blocks[i] = fixture_alloc(&f, 10000));
     memset(&b, 0, sizeof b);
     b.f = &f;
-    CHECK_OK(vmm_fault_rule_init(&rule, sizeof rule));
-    rule.op = ops[o];
-    rule.hook = block;
-    rule.hook_data = &b;
-    CHECK_OK(vmm_fault_add(f.fault, &rule, NULL, NULL));
+    CHECK_CALL(fixture_hook(&f, ops[o], block, &b));
     CHECK_EQ(pthread_create(&thread, NULL, grow_and_block, &b), 0);
     while (!atomic_load(&b.inside)) nap(100);
 
