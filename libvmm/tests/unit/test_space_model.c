@@ -94,6 +94,7 @@ static void note_block(vmm__u64 address, const vmm__block *asked, vmm__u64 align
   CHECK_EQ(block.arena, m.sticky[arena] ? arena : VMM__ARENA_IDLE);
   if (within || alignment != UNIT) CHECK_EQ(block.size, asked->size);
   CHECK(block.size >= asked->size && block.size <= asked->size + asked->size / (asked->size <= 4 << 20 ? 10 : 32));
+  if (asked->size < 16 * UNIT) CHECK_EQ(block.size, asked->size); /* what is small is never given more */
   start = (uint32_t)((address - BASE) / UNIT);
   length = (uint32_t)(block.size / UNIT);
   CHECK(model_fits(start, length, within, arena));
