@@ -6,20 +6,19 @@
 #include "base/clock.h"
 
 enum {
-  SPINS = 7,         /* looks before a sleep, each after twice the pauses of the one before */
-  CROWDED_SPINS = 1, /* ... where the thread has just waited */
-  SLEEP_NS = 4000,   /* the first one; the system adds about 50 us to it */
-  CROWDED_SLEEP_NS = 200000,
-  LONGEST_SLEEP_NS = 1000000,
-  CROWDED_NS = 500000 /* since it last waited */
+  SPINS = 7,       /* looks before a sleep, each after twice the pauses of the one before */
+  WATCH_NS = 1000, /* so long a lock is watched that has just been handed over; ... */
+  BUSY_TURNS = 10, /* if it is had more often meanwhile others do nothing else */
+  SLEEP_NS = 4000, /* the first one; the system adds about 50 us to it */
+  LONGEST_SLEEP_NS = 4000000,
+  TENURE_NS = 2000000 /* for so long a busy lock stays with the thread that got it */
 };
-
-/* When the thread last got a lock that it had to wait for. */
-static _Thread_local vmm__u64 waited;
 
 bool vmm__lock_init(vmm__lock *lock, vmm__rank rank) {
   atomic_init(&lock->held, 0);
   atomic_init(&lock->next_in_line, false);
+  atomic_init(&lock->turns, 0);
+  atomic_init(&lock->handed, 0);
   lock->rank = rank;
   return true;
 }
@@ -36,16 +35,20 @@ static void pause_once(void) {
 #endif
 }
 
+static bool looks_free(const vmm__lock *lock) { return atomic_load_explicit(&lock->held, memory_order_relaxed) == 0; }
+
+static void pause_times(int count) {
+  while (count-- > 0) pause_once();
+}
+
 /* Until the lock looks free, for a while. */
-static bool spin(vmm__lock *lock, int looks) {
-  for (int i = 0; i < looks; i++) {
-    if (atomic_load_explicit(&lock->held, memory_order_relaxed) == 0) return true;
-    for (int k = 0; k < 1 << i; k++) pause_once();
+static bool spin(const vmm__lock *lock) {
+  for (int i = 0; i < SPINS; i++) {
+    if (looks_free(lock)) return true;
+    pause_times(1 << i);
   }
   return false;
 }
-
-static bool try_once(vmm__lock *lock) { return atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0; }
 
 static vmm__u64 now(void) {
   struct timespec time;
@@ -54,22 +57,38 @@ static vmm__u64 now(void) {
   return (vmm__u64)time.tv_sec * 1000000000u + (vmm__u64)time.tv_nsec;
 }
 
+/* Whether others take the lock now and then at most, and it is free. */
+static bool is_calm(const vmm__lock *lock) {
+  unsigned turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
+  vmm__u64 start = now();
+
+  while (now() - start < WATCH_NS) pause_times(4);
+  return atomic_load_explicit(&lock->turns, memory_order_relaxed) - turns <= BUSY_TURNS && looks_free(lock);
+}
+
+static bool try_once(vmm__lock *lock) { return atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0; }
+
 /* Locks are held for some ten nanoseconds, so one that is met now and then is worth a look or two. But where threads do
- * nothing else, each look takes the lock's cache line from the one that works, and each change of hands takes the lines of
- * what it protects along: then it is best to let one thread work on for a while (measured with 16 threads: three times the
- * pairs in all). It sleeps by itself, not by the clock's wait: a scheduler in the hook lets a thread come here only when the
- * lock is free. */
+ * nothing else, each change of hands takes the lines of what the lock protects along, which costs as much as thousands of
+ * calls: then it is best to let one thread work on for a while. So a lock that has just been handed over is only taken if
+ * others take it now and then at most. Looking hardly disturbs, and the sleeps get longer from one to the next, so that a
+ * burst is waited for about as long as it lasts. It sleeps by itself, not by the clock's wait: a scheduler in the hook lets
+ * a thread come here only when the lock is free. */
 void vmm__lock_wait(vmm__lock *lock) {
-  bool crowded = now() - waited < CROWDED_NS;
-  struct timespec time = {0, crowded ? CROWDED_SLEEP_NS : SLEEP_NS};
+  struct timespec time = {0, SLEEP_NS};
 
   (void)vmm__hook_at(VMM__POINT_ACQUIRE, lock, (vmm__u64)lock->rank, NULL);
-  while (!spin(lock, crowded ? CROWDED_SPINS : SPINS) || !try_once(lock)) {
-    if (atomic_load_explicit(&lock->held, memory_order_relaxed) == 0) continue;
+  for (;;) {
+    bool busy = now() - atomic_load_explicit(&lock->handed, memory_order_relaxed) < TENURE_NS;
+
+    if (busy ? is_calm(lock) : spin(lock)) {
+      if (try_once(lock)) break;
+      if (!busy) continue;
+    }
     (void)nanosleep(&time, NULL);
     if (time.tv_nsec < LONGEST_SLEEP_NS) time.tv_nsec *= 2;
   }
-  waited = now();
+  atomic_store_explicit(&lock->handed, now(), memory_order_relaxed);
   (void)vmm__hook_at(VMM__POINT_ACQUIRED, lock, (vmm__u64)lock->rank, NULL);
 }
 

@@ -19,12 +19,14 @@ typedef enum vmm__rank {
 
 /* One word, taken with an atomic exchange and let go with a plain store. Who finds it taken spins for a few hundred ns,
  * then sleeps for a moment that doubles from try to try. Nobody is woken and there is no queue, on purpose: threads that
- * hand a lock over call by call also hand over the cache lines it guards, which costs more than the work under it. A thread
- * that has the lines keeps them for many calls; the price is the wait at the tail. All zero but the rank is a lock that is
- * free. */
+ * hand a lock over call by call also hand over the cache lines it guards, which costs more than the work under it. So a
+ * lock that others take all the time stays for some milliseconds with the thread that got it; one that is met now and then
+ * is had at once. All zero but the rank is a lock that is free. */
 typedef struct vmm__lock {
   atomic_uint held;
   atomic_bool next_in_line; /* somebody waits with a deadline and has the next turn */
+  atomic_uint turns;        /* how often it was let go: whoever waits sees how busy it is */
+  _Atomic vmm__u64 handed;  /* when a thread that had to wait got it last, in ns of the monotonic clock */
   vmm__rank rank;
 } vmm__lock;
 
@@ -44,7 +46,12 @@ static inline bool vmm__lock_try(vmm__lock *lock) {
   return !vmm__hooked() && __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0, 1);
 }
 /* Lets go of a lock that try took. */
-static inline void vmm__lock_untry(vmm__lock *lock) { atomic_store_explicit(&lock->held, 0, memory_order_release); }
+static inline void vmm__lock_untry(vmm__lock *lock) {
+  unsigned turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
+
+  atomic_store_explicit(&lock->turns, turns + 1, memory_order_relaxed);
+  atomic_store_explicit(&lock->held, 0, memory_order_release);
+}
 
 static inline void vmm__lock_acquire(vmm__lock *lock) {
   if (vmm__hooked() || __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) != 0, 0))
@@ -52,7 +59,7 @@ static inline void vmm__lock_acquire(vmm__lock *lock) {
 }
 
 static inline void vmm__lock_release(vmm__lock *lock) {
-  atomic_store_explicit(&lock->held, 0, memory_order_release);
+  vmm__lock_untry(lock);
   if (vmm__hooked()) vmm__lock_tell_released(lock);
 }
 

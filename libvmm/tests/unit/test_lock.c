@@ -97,6 +97,81 @@ TEST(a_lock_excludes_others_while_it_is_held) {
   vmm__lock_destroy(&lock);
 }
 
+enum { BUSY_THREADS = 2 };
+
+/* In 200 ms. Whoever waits sleeps some 55 us at least; that busy threads hand it over call by call shows in ten thousands. */
+#if defined(__SANITIZE_THREAD__)
+static const long MOST_TENANTS = 1000000; /* takes are so slow there that the lock never is busy */
+#else
+static const long MOST_TENANTS = 4000;
+#endif
+
+static long takes, tenants; /* under the lock */
+static const void *tenant;
+
+static void *take_all_the_time(void *data) {
+  while (atomic_load_explicit(&stop, memory_order_relaxed) == 0) {
+    vmm__lock_acquire(&lock);
+    takes++;
+    if (tenant != data) tenants++;
+    tenant = data;
+    vmm__lock_release(&lock);
+  }
+  return NULL;
+}
+
+/* Handing a busy lock over call by call costs more than the calls. On a machine with a single free core they take turns in
+ * any case. */
+TEST(a_busy_lock_stays_a_while_with_who_got_it) {
+  pthread_t threads[BUSY_THREADS];
+  char names[BUSY_THREADS];
+
+  atomic_store(&stop, 0);
+  takes = tenants = 0;
+  CHECK(vmm__lock_init(&lock, VMM__RANK_POOL));
+  for (int i = 0; i < BUSY_THREADS; i++) CHECK_EQ(pthread_create(&threads[i], NULL, take_all_the_time, &names[i]), 0);
+  (void)usleep(200000);
+  atomic_store(&stop, 1);
+  for (int i = 0; i < BUSY_THREADS; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+  CHECK(takes > 0);
+  CHECK(tenants <= MOST_TENANTS);
+  vmm__lock_destroy(&lock);
+}
+
+/* How many of 20 waits for a free lock that was handed over just before take longer than `ns`. */
+static int count_long_waits(vmm__u64 ns) {
+  int count = 0;
+
+  for (int i = 0; i < 20; i++) {
+    vmm__u64 start;
+
+    vmm__lock_wait(&lock);
+    vmm__lock_release(&lock);
+    start = vmm__clock_now();
+    vmm__lock_wait(&lock);
+    if (vmm__clock_now() - start > ns) count++;
+    vmm__lock_release(&lock);
+  }
+  return count;
+}
+
+TEST(a_lock_that_is_met_now_and_then_is_not_slept_for) {
+  CHECK(vmm__lock_init(&lock, VMM__RANK_POOL));
+  CHECK(count_long_waits(MS / 20) <= 15);
+  vmm__lock_destroy(&lock);
+}
+
+TEST(a_lock_counts_how_often_it_was_let_go) {
+  CHECK(vmm__lock_init(&lock, VMM__RANK_POOL));
+  CHECK(vmm__lock_try(&lock));
+  CHECK_EQ(atomic_load(&lock.turns), 0u);
+  vmm__lock_untry(&lock);
+  vmm__lock_acquire(&lock);
+  vmm__lock_release(&lock);
+  CHECK_EQ(atomic_load(&lock.turns), 2u);
+  vmm__lock_destroy(&lock);
+}
+
 /* A test's hook is told each step in turn, by whichever way the lock was had. */
 static bool note(void *data, vmm__point point, const void *object, vmm__u64 value, vmm__u64 *result) {
   char *steps = data;
