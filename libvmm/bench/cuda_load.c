@@ -80,7 +80,7 @@ void bench_load(bench_machine *machine) {
 
   for (int i = 0; i < 3; i++) {
     l.devices[i] = machine_device(machine, POLICIES[i]);
-    l.pools[i] = machine_pool(l.devices[i], machine->stream);
+    l.pools[i] = machine_anchored_pool(machine, l.devices[i], machine->stream);
   }
   bench_need(vmm_pool_grow(l.pools[0], l.size, NULL, &error), &error);
   count = machine_shape(l.pools[0], shape);

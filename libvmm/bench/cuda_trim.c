@@ -83,7 +83,7 @@ void bench_trim(bench_machine *machine) {
   static u64 shape[MACHINE_MOST_MAPPINGS];
   char text[64], size[32];
 
-  t.pool = machine_pool(machine->device, machine->stream);
+  t.pool = machine_anchored_pool(machine, machine->device, machine->stream);
   prepare(&t);
   raw_open(&t.raw, machine, shape, machine_shape(t.pool, shape));
   machine_empty(machine, machine->device, t.pool);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- CUDA's allocators ---- */
 
@@ -191,6 +192,15 @@ vmm_pool *machine_pool(vmm_device *device, void *home_stream) {
   return pool;
 }
 
+vmm_pool *machine_anchored_pool(bench_machine *machine, vmm_device *device, void *home_stream) {
+  vmm_pool *pool = machine_pool(device, home_stream);
+  u64 anchor;
+  vmm_error error;
+
+  bench_need(vmm_pool_alloc(pool, machine->granularity, &anchor, &error), &error);
+  return pool;
+}
+
 void machine_end_pool(vmm_pool *pool) {
   vmm_error error;
 
@@ -206,10 +216,17 @@ void machine_empty(bench_machine *machine, vmm_device *device, vmm_pool *pool) {
     bench_need(vmm_pool_trim(pool, 0, 0, NULL, &error), &error);
     bench_need(vmm_device_trim(device, 0, NULL, &error), &error);
     bench_need(vmm_pool_get_stats(pool, &stats, &error), &error);
-    if (stats.committed_bytes == 0) return;
+    if (stats.committed_bytes < stats.block_bytes + machine->granularity) return;
   }
   fprintf(stderr, "a pool could not be emptied: %llu bytes stay\n", stats.committed_bytes);
   exit(1);
+}
+
+void machine_rest(const bench_machine *machine, u64 size) {
+  u64 ns = size / GIB * 6000000;
+  struct timespec time = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+
+  if (!machine->simulated && ns != 0) (void)nanosleep(&time, NULL);
 }
 
 /* ---- raw memory ---- */
@@ -221,12 +238,17 @@ size_t machine_shape(vmm_pool *pool, u64 sizes[MACHINE_MOST_MAPPINGS]) {
 
   bench_need(vmm_pool_get_mappings(pool, mappings, MACHINE_MOST_MAPPINGS, &count, &error), &error);
   if (count > MACHINE_MOST_MAPPINGS) bench_need(VMM_ERROR_MAPPING_LIMIT, NULL);
-  for (size_t i = 0; i < count; i++) sizes[i] = mappings[i].size;
+  for (size_t i = 1; i < count; i++) sizes[i - 1] = mappings[i].size;
   free(mappings);
-  return count;
+  return count - 1;
 }
 
+static u64 raw_range(const raw_memory *raw) { return raw->address - raw->machine->granularity; }
+
 void raw_open(raw_memory *raw, bench_machine *machine, const u64 *sizes, size_t count) {
+  vmm_driver *driver = machine->driver;
+  u64 granule = machine->granularity;
+
   memset(raw, 0, sizeof *raw);
   raw->machine = machine;
   raw->count = count;
@@ -234,9 +256,13 @@ void raw_open(raw_memory *raw, bench_machine *machine, const u64 *sizes, size_t 
   raw->handles = bench_memory(count, sizeof *raw->handles);
   for (size_t i = 0; i < count; i++) {
     raw->sizes[i] = (size_t)sizes[i];
-    raw->reserved += sizes[i];
+    raw->size += sizes[i];
   }
-  bench_need_code(vmm_raw_mem_reserve(machine->driver, &raw->address, raw->reserved, 0, 0, 0), "cuMemAddressReserve");
+  bench_need_code(vmm_raw_mem_reserve(driver, &raw->address, raw->size + granule, 0, 0, 0), "cuMemAddressReserve");
+  raw->address += granule;
+  bench_need_code(vmm_raw_mem_create(driver, &raw->anchor, granule, &machine->prop, 0), "cuMemCreate");
+  bench_need_code(vmm_raw_mem_map(driver, raw_range(raw), granule, 0, raw->anchor, 0), "cuMemMap");
+  bench_need_code(vmm_raw_mem_set_access(driver, raw_range(raw), granule, &machine->access, 1), "cuMemSetAccess");
 }
 
 void raw_open_even(raw_memory *raw, bench_machine *machine, u64 size, size_t pieces) {
@@ -257,7 +283,7 @@ int raw_map(raw_memory *raw) {
     if (code == 0) code = vmm_raw_mem_map(driver, at, raw->sizes[i], 0, raw->handles[i], 0);
     at += raw->sizes[i];
   }
-  return code ? code : vmm_raw_mem_set_access(driver, raw->address, (size_t)raw->reserved, &raw->machine->access, 1);
+  return code ? code : vmm_raw_mem_set_access(driver, raw->address, (size_t)raw->size, &raw->machine->access, 1);
 }
 
 void raw_unmap(raw_memory *raw) {
@@ -272,8 +298,12 @@ void raw_unmap(raw_memory *raw) {
 }
 
 void raw_close(raw_memory *raw) {
-  bench_need_code(vmm_raw_mem_address_free(raw->machine->driver, raw->address, (size_t)raw->reserved),
-                  "cuMemAddressFree");
+  vmm_driver *driver = raw->machine->driver;
+  u64 granule = raw->machine->granularity;
+
+  bench_need_code(vmm_raw_mem_unmap(driver, raw_range(raw), granule), "cuMemUnmap");
+  bench_need_code(vmm_raw_mem_release(driver, raw->anchor), "cuMemRelease");
+  bench_need_code(vmm_raw_mem_address_free(driver, raw_range(raw), raw->size + granule), "cuMemAddressFree");
   free(raw->handles);
   free(raw->sizes);
 }

@@ -1,17 +1,18 @@
 /* bench_pair: the total rate of several threads on one pool, each with live blocks of its own, and how long single pairs
- * take the while. */
+ * take the while; also where threads do other work in between. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 
 #include "pair.h"
 
-enum { MOST_SAMPLES = 1 << 16, LIVE = 10000 };
+enum { MOST_SAMPLES = 1 << 16, LIVE = 10000, PACE_NS = 2000 };
 
 typedef struct worker {
   bench_pool *b;
   pthread_t thread;
   u64 random, live, done;
+  double pace;     /* ns of other work between two pairs */
   double *samples; /* ns of a pair, when latency is measured */
   u64 sample_count;
   u64 *blocks;
@@ -49,14 +50,15 @@ static void *work(void *data) {
       /* Each pair has the same chance to be kept. */
       if (at >= MOST_SAMPLES) at = bench_random(&w->random) % w->sample_count;
       if (at < MOST_SAMPLES) w->samples[at] = took;
+      for (start = bench_now(); bench_now() - start < w->pace;) continue;
     }
   }
   w->done = done;
   return NULL;
 }
 
-/* Runs the threads for a while: pairs per second of all. With `samples`: the times of single pairs too. */
-static double run(threads *t, int count, bench_series *samples) {
+/* Runs the threads for a while: pairs per second of all. With `samples`: the times of single pairs too, `pace` apart. */
+static double run(threads *t, int count, double pace, bench_series *samples) {
   static worker workers[PAIR_MOST_THREADS];
   struct timespec nap = {(time_t)(t->ms / 1e3), (long)(t->ms * 1e6) % 1000000000};
   double start;
@@ -66,7 +68,7 @@ static double run(threads *t, int count, bench_series *samples) {
   for (int i = 0; i < count; i++) {
     worker *w = &workers[i];
 
-    *w = (worker){.b = t->b, .random = bench_random(&t->b->random), .live = LIVE / (u64)count};
+    *w = (worker){.b = t->b, .pace = pace, .random = bench_random(&t->b->random), .live = LIVE / (u64)count};
     w->blocks = &t->b->live[(u64)i * w->live];
     if (samples != NULL) w->samples = bench_memory(MOST_SAMPLES, sizeof *w->samples);
     if (pthread_create(&w->thread, NULL, work, w) != 0) exit(1);
@@ -90,7 +92,7 @@ static double run(threads *t, int count, bench_series *samples) {
 }
 
 static const char *run_rate(void *world, int number, bench_series *found) {
-  bench_add(found, run(world, number, NULL) / 1e6);
+  bench_add(found, run(world, number, 0, NULL) / 1e6);
   return NULL;
 }
 
@@ -105,12 +107,14 @@ void pair_threads(bench_report *report, bench_pool *b, int most, u64 pairs) {
   while (count < sizeof arms / sizeof *arms && arms[count].number <= most) count++;
   pair_fill(b, LIVE);
   bench_rounds(report, "CPU threads", "rate of all", "M pairs/s", arms, count, 11, &t, NULL);
-  for (size_t i = 0; i < count; i++) {
-    bench_series samples = {NULL, 0, 0};
+  for (int busy = 1; busy >= 0; busy--)
+    for (size_t i = 0; i < count; i++) {
+      bench_series samples = {NULL, 0, 0};
 
-    (void)run(&t, arms[i].number, &samples);
-    bench_result(report, "CPU pair among threads", "one pair", arms[i].name, "ns", &samples, NULL);
-    bench_clear(&samples);
-  }
+      (void)run(&t, arms[i].number, busy ? 0 : PACE_NS, &samples);
+      bench_result(report, "CPU pair among threads", busy ? "one pair behind the other" : "a pair each 2 us",
+                   arms[i].name, "ns", &samples, NULL);
+      bench_clear(&samples);
+    }
   pair_empty(b);
 }
