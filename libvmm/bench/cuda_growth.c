@@ -56,7 +56,6 @@ static const char *run_pool(void *world, int number, bench_series *found) {
   (void)number;
   if (g->cold) disturb(g);
   else (void)time_pool(g);
-  machine_rest(g->machine, g->size);
   bench_add(found, time_pool(g) / 1e3);
   return NULL;
 }
@@ -66,7 +65,6 @@ static const char *run_raw(void *world, int number, bench_series *found) {
 
   if (g->cold) disturb(g);
   else if (number != GRANULES) (void)time_raw(&g->raw[number]);
-  machine_rest(g->machine, g->size);
   bench_add(found, time_raw(&g->raw[number]) / 1e3);
   return NULL;
 }
@@ -76,7 +74,6 @@ static const char *run_plain(void *world, int number, bench_series *found) {
 
   (void)number;
   (void)time_plain(g);
-  machine_rest(g->machine, g->size);
   bench_add(found, time_plain(g) / 1e3);
   return NULL;
 }
@@ -147,7 +144,6 @@ static const char *vector_pool(void *world, int number, bench_series *found) {
   double start;
 
   (void)number;
-  machine_rest(v->machine, v->last);
   start = bench_now();
   for (u64 size = v->first; size <= v->last; size += more) {
     bench_need(vmm_pool_alloc(pool, more, &address, &error), &error);
@@ -170,7 +166,6 @@ static const char *vector_copied(void *world, int number, bench_series *found) {
   double start;
 
   if (ordered && cuda->ordered_alloc == NULL) return "not on the simulated device";
-  machine_rest(v->machine, v->last);
   start = bench_now();
   for (u64 size = v->first; size <= v->last; size *= 2) {
     int code = ordered ? cuda->ordered_alloc(&now, (size_t)size, stream) : cuda->plain_alloc(&now, (size_t)size);

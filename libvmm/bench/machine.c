@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- CUDA's allocators ---- */
 
@@ -114,6 +113,7 @@ void machine_open(bench_machine *machine, const char *driver, const char *kernel
   bench_need_code(vmm_raw_stream_create(machine->driver, &machine->stream, 1), "cuStreamCreate");
   bench_need_code(vmm_raw_mem_get_info(machine->driver, &free, &total), "cuMemGetInfo");
   machine->free_bytes = free;
+  machine->total_bytes = total;
   machine->prop = (vmm_raw_prop){1, 0, 1, device, 0, 0};
   machine->access = (vmm_raw_access){1, device, 3};
   if (machine->simulated) {
@@ -222,13 +222,6 @@ void machine_empty(bench_machine *machine, vmm_device *device, vmm_pool *pool) {
   exit(1);
 }
 
-void machine_rest(const bench_machine *machine, u64 size) {
-  u64 ns = size / GIB * 6000000;
-  struct timespec time = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-
-  if (!machine->simulated && ns != 0) (void)nanosleep(&time, NULL);
-}
-
 /* ---- raw memory ---- */
 
 size_t machine_shape(vmm_pool *pool, u64 sizes[MACHINE_MOST_MAPPINGS]) {
@@ -243,11 +236,11 @@ size_t machine_shape(vmm_pool *pool, u64 sizes[MACHINE_MOST_MAPPINGS]) {
   return count - 1;
 }
 
-static u64 raw_range(const raw_memory *raw) { return raw->address - raw->machine->granularity; }
+enum { RANGE_FACTOR = 4 }; /* of the device's memory, as the pool's default */
 
 void raw_open(raw_memory *raw, bench_machine *machine, const u64 *sizes, size_t count) {
   vmm_driver *driver = machine->driver;
-  u64 granule = machine->granularity;
+  u64 granule = machine->granularity, all = granule;
 
   memset(raw, 0, sizeof *raw);
   raw->machine = machine;
@@ -256,13 +249,15 @@ void raw_open(raw_memory *raw, bench_machine *machine, const u64 *sizes, size_t 
   raw->handles = bench_memory(count, sizeof *raw->handles);
   for (size_t i = 0; i < count; i++) {
     raw->sizes[i] = (size_t)sizes[i];
-    raw->size += sizes[i];
+    all += sizes[i];
   }
-  bench_need_code(vmm_raw_mem_reserve(driver, &raw->address, raw->size + granule, 0, 0, 0), "cuMemAddressReserve");
-  raw->address += granule;
+  raw->reserved = machine->total_bytes * RANGE_FACTOR / granule * granule;
+  if (raw->reserved < all) raw->reserved = all;
+  bench_need_code(vmm_raw_mem_reserve(driver, &raw->range, (size_t)raw->reserved, 0, 0, 0), "cuMemAddressReserve");
+  raw->address = raw->range + granule;
   bench_need_code(vmm_raw_mem_create(driver, &raw->anchor, granule, &machine->prop, 0), "cuMemCreate");
-  bench_need_code(vmm_raw_mem_map(driver, raw_range(raw), granule, 0, raw->anchor, 0), "cuMemMap");
-  bench_need_code(vmm_raw_mem_set_access(driver, raw_range(raw), granule, &machine->access, 1), "cuMemSetAccess");
+  bench_need_code(vmm_raw_mem_map(driver, raw->range, granule, 0, raw->anchor, 0), "cuMemMap");
+  bench_need_code(vmm_raw_mem_set_access(driver, raw->range, granule, &machine->access, 1), "cuMemSetAccess");
 }
 
 void raw_open_even(raw_memory *raw, bench_machine *machine, u64 size, size_t pieces) {
@@ -273,18 +268,22 @@ void raw_open_even(raw_memory *raw, bench_machine *machine, u64 size, size_t pie
   free(sizes);
 }
 
-int raw_map(raw_memory *raw) {
+int raw_map_part(raw_memory *raw, size_t first, size_t count) {
   vmm_driver *driver = raw->machine->driver;
-  u64 at = raw->address;
+  u64 start = raw->address, at;
   int code = 0;
 
-  for (size_t i = 0; i < raw->count && code == 0; i++) {
+  for (size_t i = 0; i < first; i++) start += raw->sizes[i];
+  at = start;
+  for (size_t i = first; i < first + count && code == 0; i++) {
     code = vmm_raw_mem_create(driver, &raw->handles[i], raw->sizes[i], &raw->machine->prop, 0);
     if (code == 0) code = vmm_raw_mem_map(driver, at, raw->sizes[i], 0, raw->handles[i], 0);
     at += raw->sizes[i];
   }
-  return code ? code : vmm_raw_mem_set_access(driver, raw->address, (size_t)raw->size, &raw->machine->access, 1);
+  return code ? code : vmm_raw_mem_set_access(driver, start, (size_t)(at - start), &raw->machine->access, 1);
 }
+
+int raw_map(raw_memory *raw) { return raw_map_part(raw, 0, raw->count); }
 
 void raw_unmap(raw_memory *raw) {
   vmm_driver *driver = raw->machine->driver;
@@ -299,11 +298,10 @@ void raw_unmap(raw_memory *raw) {
 
 void raw_close(raw_memory *raw) {
   vmm_driver *driver = raw->machine->driver;
-  u64 granule = raw->machine->granularity;
 
-  bench_need_code(vmm_raw_mem_unmap(driver, raw_range(raw), granule), "cuMemUnmap");
+  bench_need_code(vmm_raw_mem_unmap(driver, raw->range, raw->machine->granularity), "cuMemUnmap");
   bench_need_code(vmm_raw_mem_release(driver, raw->anchor), "cuMemRelease");
-  bench_need_code(vmm_raw_mem_address_free(driver, raw_range(raw), raw->size + granule), "cuMemAddressFree");
+  bench_need_code(vmm_raw_mem_address_free(driver, raw->range, (size_t)raw->reserved), "cuMemAddressFree");
   free(raw->handles);
   free(raw->sizes);
 }

@@ -22,7 +22,7 @@ typedef struct bench_machine {
   void *context;
   void *stream; /* for work; does not wait for the legacy stream */
   u64 granularity;
-  u64 free_bytes;
+  u64 free_bytes, total_bytes;
   bool simulated;
   int divide; /* rounds are divided by it, for a quick look */
   bench_allocators cuda;
@@ -64,17 +64,15 @@ void bench_load(bench_machine *machine);
 void bench_trim(bench_machine *machine);
 void bench_bandwidth(bench_machine *machine);
 
-/* Until the driver is done with memory of this size that was released: it goes on clearing it, and meanwhile creating some
- * takes from some hundred us to 26 ms for 8 GiB. */
-void machine_rest(const bench_machine *machine, u64 size);
-
-/* ---- raw memory: handles mapped one behind the other in a range, as an engine of its own would. The range begins with a
- * granule that stays mapped, as in an anchored pool ---- */
+/* ---- raw memory: handles mapped one behind the other in a range, as an engine of its own would. The range is as long as a
+ * pool's and begins with a granule that stays mapped, as an anchored pool's does: what a mapping costs depends on which page
+ * directories are there already ---- */
 
 typedef struct raw_memory {
   bench_machine *machine;
-  u64 address, size; /* behind the anchor */
-  u64 anchor;        /* its handle */
+  u64 range, reserved;
+  u64 anchor;  /* handle of the first granule */
+  u64 address; /* behind it */
   u64 *handles;
   size_t *sizes;
   size_t count;
@@ -88,9 +86,11 @@ size_t machine_shape(vmm_pool *pool, u64 sizes[MACHINE_MOST_MAPPINGS]);
 void raw_open(raw_memory *raw, bench_machine *machine, const u64 *sizes, size_t count);
 /* `pieces` handles of one size. */
 void raw_open_even(raw_memory *raw, bench_machine *machine, u64 size, size_t pieces);
-/* Creates, maps, gives access in one call. Answers the code of the first call that failed. */
+/* Creates, maps, gives access in one call: all of it, or `count` handles from number `first`. Answers the code of the first
+ * call that failed. */
 int raw_map(raw_memory *raw);
-/* Unmaps and releases, handle by handle. */
+int raw_map_part(raw_memory *raw, size_t first, size_t count);
+/* Unmaps and releases all, handle by handle. */
 void raw_unmap(raw_memory *raw);
 void raw_close(raw_memory *raw);
 
