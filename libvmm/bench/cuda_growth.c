@@ -103,7 +103,7 @@ void bench_growth(bench_machine *machine) {
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     u64 size = sizes[i];
     size_t count;
-    int rounds = size < GIB ? 41 : 15;
+    int rounds = size < GIB ? 41 : 31;
 
     if (machine->simulated && size > 64 * MIB) break;
     g.size = size;
@@ -193,6 +193,6 @@ void bench_vector(bench_machine *machine) {
                             {"cudaMalloc and copy", vector_copied, 0},
                             {"cudaMallocAsync and copy", vector_copied, 1}};
 
-  bench_rounds(&machine->report, "vector", "64 MiB to 8 GiB, doubled", "us", arms, 3, machine_rounds(machine, 15), &v,
+  bench_rounds(&machine->report, "vector", "64 MiB to 8 GiB, doubled", "us", arms, 3, machine_rounds(machine, 31), &v,
                NULL);
 }
