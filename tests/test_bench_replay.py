@@ -11,7 +11,7 @@ import pyvmm
 from pyvmm.bench import bounds, log, serving, workloads
 from pyvmm.bench.log import GRANULE, Log
 from pyvmm.bench.older import Older
-from pyvmm.bench.replay import OlderPool, Outcome, Pool, play
+from pyvmm.bench.replay import Figures, OlderPool, Outcome, Pool, play
 from pyvmm.bench.results import Run
 
 RMM = """Thread,Time,Action,Pointer,Size,Stream
@@ -108,6 +108,52 @@ def test_made_up_workloads_come_from_their_seed() -> None:
     assert workloads.mixed(500, 1).events == workloads.mixed(500, 1).events
     assert workloads.mixed(500, 1).events != workloads.mixed(500, 2).events
     assert serving.made_up(5, 1) == serving.made_up(5, 1)
+
+
+class Recorded:
+    """What a replay asks an allocator of streams for."""
+
+    name, drops = "recorded", False
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, int]] = []
+
+    def alloc(self, size: int) -> int:
+        raise AssertionError("the stream was not said")
+
+    def free(self, block: int) -> None:
+        self.asked.append(("left", block, 0))
+
+    def alloc_on(self, size: int, stream: int) -> int:
+        self.asked.append(("alloc", size, stream))
+        return len(self.asked)
+
+    def free_on(self, block: int, stream: int) -> None:
+        self.asked.append(("free", block, stream))
+
+    def figures(self) -> Figures:
+        return Figures(1, 1)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_log_of_several_streams_is_played_stream_by_stream(tmp_path: Path) -> None:
+    arm = Recorded()
+    assert play(log.read(written(tmp_path, RMM)), lambda: arm).failed == ""
+    assert arm.asked[:4] == [("alloc", 1000, 0), ("alloc", 2000, 1), ("free", 1, 1), ("alloc", 1, 0)]
+    assert sorted(arm.asked[4:]) == [("left", 2, 0), ("left", 4, 0)]
+
+
+def test_the_pool_plays_several_streams(driver: pyvmm.Driver) -> None:
+    """What one stream freed serves another: nothing is queued, so that takes a question, and no memory."""
+    one = Log("two streams", one_stream=False)
+    for number in range(64):
+        one.free(one.alloc(8 << 20, number % 2), number % 3)
+    one.alloc(1 << 20, 7)
+    done = play(one, lambda: Pool(driver))
+    assert (done.failed, done.peak_live) == ("", 8 << 20)
+    assert done.peak_physical <= 24 << 20
 
 
 def test_the_older_pool_extends_itself_255_times_for_a_long_prefill() -> None:

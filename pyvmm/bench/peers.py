@@ -47,8 +47,22 @@ class Torch(Peer):
         self.torch.cuda.empty_cache()
         self.torch.cuda.reset_peak_memory_stats()
         self.before = self.calls()
+        self.streams: dict[int, Any] = {}
         self.alloc = self.torch.cuda.caching_allocator_alloc
         self.free = self.torch.cuda.caching_allocator_delete
+
+    def _stream(self, number: int) -> Any:
+        if number not in self.streams:
+            self.streams[number] = self.torch.cuda.Stream()
+        return self.streams[number]
+
+    def alloc_on(self, size: int, stream: int) -> int:
+        address: int = self.torch.cuda.caching_allocator_alloc(size, None, self._stream(stream))
+        return address
+
+    def free_on(self, block: int, stream: int) -> None:
+        """It remembers the stream of the alloc, and asks for no other."""
+        self.free(block)
 
     def close(self) -> None:
         self.torch.cuda.empty_cache()
@@ -115,15 +129,30 @@ class Rmm(Peer):
         mr = importlib.import_module("rmm").mr
         self.upstream = mr.StatisticsResourceAdaptor(mr.CudaMemoryResource())
         self.mr = mr.PoolMemoryResource(self.upstream, initial_pool_size=2 << 20)
+        self.new_stream = importlib.import_module("rmm.pylibrmm.stream").Stream
+        self.streams: dict[int, Any] = {}
         self.sizes: dict[int, int] = {}
 
+    def _stream(self, number: int) -> Any:
+        if number not in self.streams:
+            self.streams[number] = self.new_stream()
+        return self.streams[number]
+
     def alloc(self, size: int) -> int:
-        address: int = self.mr.allocate(size)
-        self.sizes[address] = size
-        return address
+        return self._keep(self.mr.allocate(size), size)
 
     def free(self, block: int) -> None:
         self.mr.deallocate(block, self.sizes.pop(block))
+
+    def alloc_on(self, size: int, stream: int) -> int:
+        return self._keep(self.mr.allocate(size, stream=self._stream(stream)), size)
+
+    def free_on(self, block: int, stream: int) -> None:
+        self.mr.deallocate(block, self.sizes.pop(block), stream=self._stream(stream))
+
+    def _keep(self, address: int, size: int) -> int:
+        self.sizes[address] = size
+        return address
 
     def figures(self) -> Figures:
         counts = self.upstream.allocation_counts

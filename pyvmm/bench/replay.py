@@ -9,13 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .. import transfer
 from ..device import Device
 from ..drivers import Driver
 from .log import Log, granules
 from .older import Older
 
+NON_BLOCKING = 1
+
 
 class Arm(Protocol):
+    """An allocator with these too is given logs of several streams stream by stream, numbered from 0; the others play
+    them as if on one: `alloc_on(size, stream)`, `free_on(block, stream)`."""
+
     name: str
     drops: bool
     """A block is given back by dropping it, not by free."""
@@ -79,13 +85,32 @@ class Pool:
         self.pool = self.device.pool(**options)
         self.alloc: Callable[[int], int] = self.pool.alloc_address
         self.free: Callable[[int], None] = self.pool.free_address
+        self.streams: dict[int, int] = {}
+
+    def _stream(self, number: int) -> int:
+        if number not in self.streams:
+            with self.device.current():
+                self.streams[number] = int(transfer.call(self.device.driver, "stream_create", NON_BLOCKING))
+            self.device.register_stream(self.streams[number])
+        return self.streams[number]
+
+    def alloc_on(self, size: int, stream: int) -> int:
+        return self.pool.alloc_address(size, self._stream(stream))
+
+    def free_on(self, block: int, stream: int) -> None:
+        self.pool.free_address(block, stream=self._stream(stream))
 
     def figures(self) -> Figures:
         pool, device = self.pool.stats, self.device.stats
         return Figures(max(pool.committed_peak, device.handle_bytes_peak), pool.growth_count)
 
     def close(self) -> None:
+        for stream in self.streams.values():
+            self.device.forget_stream(stream)
         self.pool.close(force=True)
+        with self.device.current():
+            for stream in self.streams.values():
+                transfer.call(self.device.driver, "stream_destroy", stream)
         self.device.close()
 
 
@@ -115,10 +140,11 @@ def play(log: Log, make: Callable[[], Arm]) -> Outcome:
     started = time.perf_counter()
     try:
         if len(log):
-            blocks.append(arm.alloc(log.events[0]))
+            streamed = log.streams is not None and hasattr(arm, "alloc_on")
+            _play(log, arm, blocks, slice(0, 1), streamed)
             first = arm.figures().physical
             started = time.perf_counter()
-            _play(log, arm, blocks)
+            _play(log, arm, blocks, slice(1, None), streamed)
     except (MemoryError, RuntimeError) as error:
         failed = f"{type(error).__name__}: {error}".splitlines()[0]
     seconds = time.perf_counter() - started
@@ -157,17 +183,26 @@ def _live(log: Log, allocated: int) -> set[int]:
     return live
 
 
-def _play(log: Log, arm: Arm, blocks: list[Any]) -> None:
-    alloc, free, keep = arm.alloc, arm.free, blocks.append
-    rest = log.events[1:]
+def _play(log: Log, arm: Any, blocks: list[Any], part: slice, streamed: bool) -> None:
+    """In loops as thin as can be."""
+    events, keep = log.events[part], blocks.append
+    if streamed and log.streams is not None:
+        alloc_on, free_on = arm.alloc_on, arm.free_on
+        for event, stream in zip(events, log.streams[part], strict=True):
+            if event > 0:
+                keep(alloc_on(event, stream))
+            else:
+                free_on(blocks[-event], stream)
+        return
+    alloc, free = arm.alloc, arm.free
     if arm.drops:
-        for event in rest:
+        for event in events:
             if event > 0:
                 keep(alloc(event))
             else:
                 blocks[-event] = None
         return
-    for event in rest:
+    for event in events:
         if event > 0:
             keep(alloc(event))
         else:
