@@ -8,7 +8,8 @@
 enum {
   SPINS = 7,       /* looks before a sleep, each after twice the pauses of the one before */
   WATCH_NS = 1000, /* so long a lock is watched that has just been handed over; ... */
-  BUSY_TURNS = 10, /* if it is had more often meanwhile others do nothing else */
+  BUSY_TURNS = 10, /* if it is had more often meanwhile a thread does nothing else, for no two take turns as fast */
+  MOST_LOSSES = 8, /* so often in a row a thread waits for longer than it worked before it leaves the lock to others */
   SLEEP_NS = 4000, /* the first one; the system adds about 50 us to it */
   LONGEST_SLEEP_NS = 4000000,
   TENURE_NS = 2000000 /* for so long a busy lock stays with the thread that got it */
@@ -57,38 +58,49 @@ static vmm__u64 now(void) {
   return (vmm__u64)time.tv_sec * 1000000000u + (vmm__u64)time.tv_nsec;
 }
 
-/* Whether others take the lock now and then at most, and it is free. */
-static bool is_calm(const vmm__lock *lock) {
-  unsigned turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
+/* Whether the lock was just handed to a thread that does nothing but take it. */
+static bool is_anothers(const vmm__lock *lock) {
   vmm__u64 start = now();
+  unsigned turns;
 
+  if (start - atomic_load_explicit(&lock->handed, memory_order_relaxed) >= TENURE_NS) return false;
+  turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
   while (now() - start < WATCH_NS) pause_times(4);
-  return atomic_load_explicit(&lock->turns, memory_order_relaxed) - turns <= BUSY_TURNS && looks_free(lock);
+  return atomic_load_explicit(&lock->turns, memory_order_relaxed) - turns > BUSY_TURNS;
 }
 
 static bool try_once(vmm__lock *lock) { return atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0; }
 
+/* When the calling thread last got a lock that it had to wait for, and how often in a row that took it longer than what it
+ * did before. */
+static _Thread_local vmm__u64 last_got;
+static _Thread_local int losses;
+
 /* Locks are held for some ten nanoseconds, so one that is met now and then is worth a look or two. But where threads do
  * nothing else, each change of hands takes the lines of what the lock protects along, which costs as much as thousands of
- * calls: then it is best to let one thread work on for a while. So a lock that has just been handed over is only taken if
- * others take it now and then at most. Looking hardly disturbs, and the sleeps get longer from one to the next, so that a
+ * calls: then it is best to let one thread work on for a while. So who finds that a thread just got the lock and does
+ * nothing but take it sleeps, and so does who does little but wait. The sleeps get longer from one to the next, so that a
  * burst is waited for about as long as it lasts. It sleeps by itself, not by the clock's wait: a scheduler in the hook lets
  * a thread come here only when the lock is free. */
 void vmm__lock_wait(vmm__lock *lock) {
   struct timespec time = {0, SLEEP_NS};
+  bool lost = losses >= MOST_LOSSES, slept = false;
+  vmm__u64 start = now(), got;
 
   (void)vmm__hook_at(VMM__POINT_ACQUIRE, lock, (vmm__u64)lock->rank, NULL);
-  for (;;) {
-    bool busy = now() - atomic_load_explicit(&lock->handed, memory_order_relaxed) < TENURE_NS;
-
-    if (busy ? is_calm(lock) : spin(lock)) {
+  for (;; lost = false) {
+    if (!lost && !is_anothers(lock) && spin(lock)) {
       if (try_once(lock)) break;
-      if (!busy) continue;
+      continue;
     }
     (void)nanosleep(&time, NULL);
     if (time.tv_nsec < LONGEST_SLEEP_NS) time.tv_nsec *= 2;
+    slept = true;
   }
-  atomic_store_explicit(&lock->handed, now(), memory_order_relaxed);
+  got = now();
+  losses = !slept && got - start > start - last_got ? losses + 1 : 0;
+  last_got = got;
+  atomic_store_explicit(&lock->handed, got, memory_order_relaxed);
   (void)vmm__hook_at(VMM__POINT_ACQUIRED, lock, (vmm__u64)lock->rank, NULL);
 }
 
