@@ -58,8 +58,9 @@ vmm_status vmm__region_close(vmm__region *region, vmm__work *work);
 /* ---- commit ---- */
 
 /* What a growth is to be made of before the driver is asked for more: the sizes of idle handles, which a piece of that size
- * finds by itself; handles put aside and mappings taken down elsewhere, whose handles are lent to the commit. */
-enum { VMM__PARTS_MOST = 64 };
+ * finds by itself; handles put aside and mappings taken down elsewhere, whose handles are lent to the commit. Where they do
+ * not suffice in number, what is created for the rest is a small mapping more. */
+enum { VMM__PARTS_MOST = 256 };
 typedef enum vmm__part_kind { VMM__PART_IDLE = 0, VMM__PART_READY = 1, VMM__PART_MAPPING = 2 } vmm__part_kind;
 typedef struct vmm__part {
   vmm__part_kind kind;

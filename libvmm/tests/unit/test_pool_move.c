@@ -86,6 +86,25 @@ TEST(what_is_missing_is_created_and_no_more) {
   CHECK_CALL(end(&f, &h));
 }
 
+/* With fewer the request would create what it has already, and each growth that is short leaves a small mapping more. */
+TEST(a_request_is_made_of_as_many_parts_as_there_are) {
+  enum { HALF = 100 };
+  u64 blocks[2 * HALF], big;
+  fixture f;
+  int i;
+
+  CHECK_CALL(fixture_open_exact(&f, NULL, MIB));
+  for (i = 0; i < 2 * HALF; i++) CHECK_CALL(blocks[i] = fixture_alloc(&f, MIB));
+  for (i = 0; i < 2 * HALF; i += 2) CHECK_OK(vmm_pool_free_idle(f.pool, blocks[i], NULL));
+  CHECK_CALL(big = fixture_alloc(&f, HALF * MIB));
+  CHECK_EQ(fixture_stats(f.pool).moved_bytes, HALF * MIB);
+  CHECK_EQ(fixture_stats(f.pool).committed_bytes, 2 * HALF * MIB);
+  CHECK_CALL(fixture_compare(&f));
+  CHECK_CALL(fixture_free(&f, big));
+  for (i = 1; i < 2 * HALF; i += 2) CHECK_CALL(fixture_free(&f, blocks[i]));
+  CHECK_CALL(fixture_close(&f));
+}
+
 /* The pool's limit counts what is held, wherever it lies. */
 TEST(a_pool_at_its_limit_serves_by_moving) {
   fixture_options options;
