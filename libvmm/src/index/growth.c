@@ -10,6 +10,10 @@
 #define PIECES 8u
 #define LEAST_PIECE 4u /* x mapping_min */
 #define MOST_PIECES 128u
+#define MOST_FINE_PIECES 512u
+#define BLOCK_PIECES 8u
+#define WHOLE (1u << 16) /* a scatter */
+#define SCATTERED (WHOLE / 20)
 #define SMALL_FRACTION 32u
 #define SMALL_MOST (4ull << 30)
 #define RESERVATION_FACTOR 4u
@@ -59,14 +63,24 @@ vmm__growth_answer vmm__growth_size(const vmm__growth *growth, vmm__u64 *size) {
 }
 
 vmm__u64 vmm__growth_piece(const vmm__growth *growth, vmm__u64 size) {
-  vmm__u64 most = vmm__max(growth->mapping_max, growth->committed / MOST_PIECES), piece;
+  vmm__u64 most = vmm__max(growth->mapping_max, growth->committed / MOST_PIECES);
+  vmm__u64 least = vmm__min(vmm__saturating_multiply(growth->mapping_min, LEAST_PIECE), most);
+  vmm__u64 fine = vmm__max(growth->committed / MOST_FINE_PIECES, growth->scattered / BLOCK_PIECES), piece;
 
   if (growth->request >= growth->committed) return size;
-  piece = vmm__max(vmm__min(size / PIECES, most),
-                   vmm__min(vmm__saturating_multiply(growth->mapping_min, LEAST_PIECE), most));
+  piece = vmm__max(vmm__min(size / PIECES, most), least);
+  if (growth->scattered != 0) piece = vmm__min(piece, vmm__max(fine, least));
   piece = vmm__max(vmm__round_down(vmm__min(piece, size), growth->granularity), growth->granularity);
   return piece;
 }
+
+uint32_t vmm__growth_scatter(uint32_t scatter, vmm__u64 committed, vmm__u64 free_bytes) {
+  vmm__u64 share = vmm__min(free_bytes / vmm__max(committed / WHOLE, 1), WHOLE);
+
+  return (uint32_t)((3 * (vmm__u64)scatter + share) / 4);
+}
+
+bool vmm__growth_is_scattered(uint32_t scatter) { return scatter >= SCATTERED; }
 
 vmm__u64 vmm__growth_small(vmm__u64 total) { return vmm__min(total / SMALL_FRACTION, SMALL_MOST); }
 

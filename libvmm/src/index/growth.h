@@ -17,6 +17,7 @@ typedef struct vmm__growth {
   vmm__u64 mapping_max; /* largest one, if the pool is not large, but see vmm__growth_piece */
   vmm__u64 ahead_max;   /* bytes made ahead of need at most; UINT64_MAX: what the policy says */
   vmm__u64 small;       /* up to so many bytes a pool doubles */
+  vmm__u64 scattered;   /* the mean size of a block, where free memory lies scattered; 0: it does not */
   vmm__u64 granularity;
   vmm__u64 limit_left;
   vmm__u64 room;
@@ -40,8 +41,16 @@ vmm__growth_answer vmm__growth_size(const vmm__growth *growth, vmm__u64 *size);
 
 /* The largest mapping to make of `size` bytes that are created. One, if the request alone is as large as the pool: then
  * its cost counts. Else an eighth, so that what gets idle can be moved or given back in parts; between four times
- * mapping_min and mapping_max (in a large pool, a 128th of it: the number of mappings stays in bounds). */
+ * mapping_min and mapping_max (in a large pool, a 128th of it: the number of mappings stays in bounds). Where free memory
+ * lies scattered, a 512th of the pool or an eighth of the mean block if that is less, and not less than four times
+ * mapping_min. */
 vmm__u64 vmm__growth_piece(const vmm__growth *growth, vmm__u64 size);
+
+/* How scattered free memory is: the share that was free when nothing of it served, in 65,536ths, as a moving average over
+ * such misses. The next from the last and what was committed and free. */
+uint32_t vmm__growth_scatter(uint32_t scatter, vmm__u64 committed, vmm__u64 free_bytes);
+/* Whether that is much: a twentieth. */
+bool vmm__growth_is_scattered(uint32_t scatter);
 
 /* The next smaller size to try when the driver is out of memory: half, rounded up to granularity, not below the rounded
  * request; 0 if `size` is that already. */

@@ -63,6 +63,7 @@ static vmm__u64 publish(vmm_pool *pool, const vmm__plan *plan, vmm__commit *comm
   if (plan->size > plan->moved) counters->growth_count++;
   else counters->move_count++;
   counters->growth_bytes += plan->size;
+  pool->scatter = plan->scatter;
   if (pool->region.live_bytes > counters->committed_peak) counters->committed_peak = pool->region.live_bytes;
   vmm__pool_fulfil(pool, ADDS);
   if (request != NULL) placed = vmm__pool_place(pool, request);

@@ -14,6 +14,7 @@ typedef struct vmm__plan {
   unsigned arena;   /* where they were, once they are held */
   vmm__u64 frees;   /* of the stream, if it had the pool alone then: what they may wait for if it has no more */
   vmm__u64 moved;   /* of the parts: bytes of idle mappings */
+  uint32_t scatter; /* the pool's, with this miss */
   vmm__parts parts; /* idle handles, and idle mappings elsewhere in the pool, that come first */
 } vmm__plan;
 

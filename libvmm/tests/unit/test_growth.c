@@ -171,6 +171,48 @@ TEST(what_is_created_comes_in_pieces_unless_the_request_is_most_of_the_pool) {
   CHECK_EQ(vmm__growth_piece(&growth, GIB), GIB);
 }
 
+TEST(pieces_are_finer_where_free_memory_lies_scattered) {
+  vmm__growth growth = usual(10 * GIB, 10 * GIB, GIB);
+
+  growth.scattered = 3 * MIB; /* blocks are small: a 512th of the pool */
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), 20 * MIB);
+  CHECK_EQ(vmm__growth_piece(&growth, 80 * MIB), 10 * MIB); /* an eighth was less */
+  growth.scattered = 320 * MIB;                             /* an eighth of the mean block */
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), 40 * MIB);
+  growth.scattered = 8 * GIB; /* never coarser than usual */
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), 80 * MIB);
+  growth.scattered = 1;
+  growth.request = 10 * GIB;
+  CHECK_EQ(vmm__growth_piece(&growth, 11 * GIB), 11 * GIB);
+  growth = usual(100 * MIB, 100 * MIB, MIB);
+  growth.scattered = 1;
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), 8 * MIB); /* four times the smallest */
+  CHECK_EQ(vmm__growth_piece(&growth, 6 * MIB), 6 * MIB);
+  growth.mapping_min = growth.mapping_max = 4 * MIB;
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), 4 * MIB);
+  growth.mapping_min = growth.mapping_max = 1ull << 62;
+  CHECK_EQ(vmm__growth_piece(&growth, GIB), GIB);
+}
+
+TEST(memory_is_scattered_where_much_was_free_at_several_misses_or_most_at_one) {
+  uint32_t scatter = 0;
+  int misses;
+
+  CHECK(!vmm__growth_is_scattered(vmm__growth_scatter(0, 0, 0)));
+  CHECK(!vmm__growth_is_scattered(vmm__growth_scatter(0, GIB, GIB / 6)));
+  CHECK(vmm__growth_is_scattered(vmm__growth_scatter(0, GIB, GIB / 4)));
+  CHECK(vmm__growth_is_scattered(vmm__growth_scatter(0, UINT64_MAX, UINT64_MAX)));
+  for (misses = 1; !vmm__growth_is_scattered(scatter); misses++)
+    CHECK((scatter = vmm__growth_scatter(scatter, GIB, GIB / 10)) < 1u << 16);
+  CHECK_EQ(misses, 4);
+  for (misses = 0; misses < 100; misses++) scatter = vmm__growth_scatter(scatter, GIB, GIB / 30);
+  CHECK(!vmm__growth_is_scattered(scatter));
+  for (misses = 0; misses < 100; misses++) scatter = vmm__growth_scatter(scatter, 100 * GIB, 100 * GIB);
+  CHECK(scatter <= 1u << 16);
+  for (misses = 0; vmm__growth_is_scattered(scatter); misses++) scatter = vmm__growth_scatter(scatter, GIB, 0);
+  CHECK_EQ(misses, 11); /* and is forgotten in as many in which nothing was */
+}
+
 /* The bounds that the replays hold it to, for demand that rises without a stop. */
 TEST(growths_per_doubling_and_excess_are_bounded) {
   vmm__u64 committed = 0, live, growths = 0, at_small = 0;
