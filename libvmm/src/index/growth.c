@@ -14,7 +14,9 @@
 #define BLOCK_PIECES 8u
 #define WHOLE (1u << 16) /* a scatter */
 #define SCATTERED (WHOLE / 20)
+#define SHREDS_FRACTION 5u
 #define SMALL_FRACTION 32u
+#define TINY_FRACTION 128u /* of what is small */
 #define SMALL_MOST (4ull << 30)
 #define RESERVATION_FACTOR 4u
 #define RESERVATION_LEAST (1ull << 30)
@@ -25,12 +27,19 @@ static vmm__u64 power_of_two(vmm__u64 size) {
   return vmm__highest_bit(size) == 63 ? UINT64_MAX : 2ull << vmm__highest_bit(size);
 }
 
-/* What is committed and of no use to the request counts as used while the pool is small: it doubles all the same. */
+/* What is committed and of no use to the request counts as used while the pool is small: it doubles all the same. But not
+ * at once if all of it would do, were it not in shreds: then half-way, which is two growths per doubling. (In a tiny one
+ * that would save nothing.) */
 static vmm__u64 proportional(const vmm__growth *growth) {
   vmm__u64 used = vmm__max(growth->live, vmm__saturating_add(growth->committed, growth->request)), wanted;
 
-  if (used <= growth->small) wanted = vmm__min(power_of_two(used), growth->small);
-  else wanted = vmm__saturating_add(growth->live, growth->live / AHEAD_FRACTION);
+  if (used <= growth->small) {
+    wanted = power_of_two(used);
+    if (growth->in_shreds && used > growth->small / TINY_FRACTION && used <= wanted - wanted / 4) wanted -= wanted / 4;
+    wanted = vmm__min(wanted, growth->small);
+  } else {
+    wanted = vmm__saturating_add(growth->live, growth->live / AHEAD_FRACTION);
+  }
   return vmm__saturating_sub(wanted, growth->committed);
 }
 
@@ -81,6 +90,10 @@ uint32_t vmm__growth_scatter(uint32_t scatter, vmm__u64 committed, vmm__u64 free
 }
 
 bool vmm__growth_is_scattered(uint32_t scatter) { return scatter >= SCATTERED; }
+
+bool vmm__growth_is_in_shreds(vmm__u64 size, vmm__u64 committed, vmm__u64 free_bytes) {
+  return free_bytes >= size && free_bytes >= committed / SHREDS_FRACTION;
+}
 
 vmm__u64 vmm__growth_small(vmm__u64 total) { return vmm__min(total / SMALL_FRACTION, SMALL_MOST); }
 

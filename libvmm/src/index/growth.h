@@ -18,6 +18,7 @@ typedef struct vmm__growth {
   vmm__u64 ahead_max;   /* bytes made ahead of need at most; UINT64_MAX: what the policy says */
   vmm__u64 small;       /* up to so many bytes a pool doubles */
   vmm__u64 scattered;   /* the mean size of a block, where free memory lies scattered; 0: it does not */
+  bool in_shreds;       /* the request would fit if what is free were one range, and that is much */
   vmm__u64 granularity;
   vmm__u64 limit_left;
   vmm__u64 room;
@@ -31,8 +32,9 @@ typedef enum vmm__growth_answer {
 } vmm__growth_answer;
 
 /* Bytes that the policy would have created now, whatever the request; a multiple of the granularity.
- * exact: none. fixed: the step. proportional: what is missing to the next power of two, of committed bytes with the request
- * while those are at most `small`, else to a tenth above the live bytes. At most ahead_max. */
+ * exact: none. fixed: the step. proportional: what is missing to the next power of two (in shreds: half-way there, if that
+ * is enough), of committed bytes with the request while those are at most `small`, else to a tenth above the live bytes. At
+ * most ahead_max. */
 vmm__u64 vmm__growth_allowance(const vmm__growth *growth);
 
 /* *size: at_hand if that serves the request. Else the rounded request, or at_hand and the allowance (at least mapping_min)
@@ -51,6 +53,9 @@ vmm__u64 vmm__growth_piece(const vmm__growth *growth, vmm__u64 size);
 uint32_t vmm__growth_scatter(uint32_t scatter, vmm__u64 committed, vmm__u64 free_bytes);
 /* Whether that is much: a twentieth. */
 bool vmm__growth_is_scattered(uint32_t scatter);
+/* Whether a pool with so much free, of which nothing serves a block of `size`, is in shreds: it would fit, and a fifth is
+ * free. */
+bool vmm__growth_is_in_shreds(vmm__u64 size, vmm__u64 committed, vmm__u64 free_bytes);
 
 /* The next smaller size to try when the driver is out of memory: half, rounded up to granularity, not below the rounded
  * request; 0 if `size` is that already. */

@@ -27,14 +27,27 @@ static bool fit_gap(vmm_pool *pool, const vmm__pool_request *request, vmm__u64 g
   return vmm__round_up(vmm__max(rest, 1), granularity, &plan->need);
 }
 
-/* How scattered memory is once this miss is counted: free is what would have served in one piece, so not what others' work
- * may still touch. */
-static uint32_t scatter_with(vmm_pool *pool, const vmm__pool_request *request) {
-  vmm__u64 bytes = vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE);
+/* What of the free memory would have served in one piece: not what others' work may still touch. */
+static vmm__u64 free_for(const vmm_pool *pool, const vmm__pool_request *request) {
+  unsigned own = request->stream->open;
 
-  if (request == NULL || (request->flags & VMM_REQUEST_ONE_MAPPING) != 0) return pool->scatter;
-  if (request->stream->open != VMM__ARENA_IDLE) bytes += vmm__space_arena_bytes(&pool->space, request->stream->open);
-  return vmm__growth_scatter(pool->scatter, pool->region.live_bytes, bytes);
+  return vmm__space_arena_bytes(&pool->space, VMM__ARENA_IDLE) +
+         (own != VMM__ARENA_IDLE ? vmm__space_arena_bytes(&pool->space, own) : 0);
+}
+
+/* What this miss tells of how free memory lies. */
+static void reckon_free(const vmm_pool *pool, const vmm__pool_request *request, vmm__growth *growth, vmm__plan *plan) {
+  const vmm__space *space = &pool->space;
+  vmm__u64 committed = pool->region.live_bytes, bytes;
+
+  plan->scatter = pool->scatter;
+  if (request != NULL && (request->flags & VMM_REQUEST_ONE_MAPPING) == 0) {
+    bytes = free_for(pool, request);
+    plan->scatter = vmm__growth_scatter(plan->scatter, committed, bytes);
+    growth->in_shreds = vmm__growth_is_in_shreds(request->size, committed, bytes);
+  }
+  if (vmm__growth_is_scattered(plan->scatter))
+    growth->scattered = vmm__max(space->block_bytes / vmm__max(space->block_count, 1), 1);
 }
 
 /* Sizes and parts of the plan within the gap's room. What is moved counts against no limit. While the policy would have
@@ -55,9 +68,7 @@ static vmm__growth_answer size_plan(vmm_pool *pool, const vmm__pool_request *req
   growth.request = plan->need;
   growth.room = room;
   growth.at_hand = plan->parts.bytes;
-  plan->scatter = scatter_with(pool, request);
-  if (vmm__growth_is_scattered(plan->scatter))
-    growth.scattered = vmm__max(pool->space.block_bytes / vmm__max(pool->space.block_count, 1), 1);
+  reckon_free(pool, request, &growth, plan);
   anyway = vmm__min(vmm__growth_allowance(&growth), left - growth.at_hand);
   if (move && !one && vmm__saturating_add(growth.at_hand, anyway) < plan->need)
     vmm__plan_idle_mappings(pool, room, plan);

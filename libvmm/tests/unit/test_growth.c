@@ -39,6 +39,31 @@ TEST(a_small_pool_doubles_to_powers_of_two) {
   CHECK_EQ(size_of(usual(0, 100 * MIB, 100 * MIB)), 128 * MIB);
 }
 
+TEST(a_small_pool_in_shreds_grows_half_way_first) {
+  static const struct {
+    vmm__u64 committed, request, size;
+  } cases[] = {{512 * MIB, MIB, 256 * MIB},
+               {768 * MIB, 100 * MIB, 256 * MIB},
+               {512 * MIB, 256 * MIB, 256 * MIB},
+               {512 * MIB, 258 * MIB, 512 * MIB},
+               {2 * GIB, MIB, GIB},
+               {3 * GIB, MIB, GIB},
+               {64 * MIB, MIB, 32 * MIB},
+               {32 * MIB, MIB, 16 * MIB},
+               {31 * MIB, MIB, MIB},
+               {16 * MIB, MIB, 16 * MIB} /* tiny */};
+
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    vmm__growth growth = usual(cases[i].committed, cases[i].committed, cases[i].request);
+
+    growth.in_shreds = true;
+    CHECK_EQ(vmm__growth_allowance(&growth), vmm__round_down(cases[i].size, G));
+  }
+  CHECK(vmm__growth_is_in_shreds(GIB / 4, GIB, GIB / 4));
+  CHECK(!vmm__growth_is_in_shreds(GIB / 4, GIB, GIB / 4 - 1)); /* it would not fit */
+  CHECK(!vmm__growth_is_in_shreds(MIB, GIB, GIB / 6));         /* there is little */
+}
+
 TEST(a_large_pool_stays_within_a_tenth_of_what_is_live) {
   vmm__u64 live;
 
