@@ -29,7 +29,8 @@ typedef enum vmm_events {
  * before the driver is asked for more than the policy would have committed anyway. */
 typedef enum vmm_growth_policy {
   VMM_GROWTH_PROPORTIONAL = 0, /* up to the next power of two of live bytes while those are below a 32nd of the device's
-                                  memory (at most 4 GiB), then a tenth above them */
+                                  memory (at most 4 GiB), half-way there first where a fifth is free and would do in one
+                                  piece; then a tenth above them */
   VMM_GROWTH_EXACT = 1,        /* what the request needs */
   VMM_GROWTH_FIXED = 2         /* growth_step at a time */
 } vmm_growth_policy;
@@ -43,7 +44,8 @@ typedef struct vmm_pool_options {
   unsigned long long mapping_min; /* smallest mapping a growth makes; 0: 2 MiB (rounded up to the granularity) */
   unsigned long long
       mapping_max;   /* largest one made ahead of need; 0: 64 MiB. What vmm_pool_grow is asked for, and a request
-                                     larger than the pool, get one mapping, others are made of eight or so */
+                                     larger than the pool, get one mapping, others are made of eight or so, and of more
+                                     where free memory lies scattered */
   int growth_policy; /* vmm_growth_policy */
   unsigned long long growth_step; /* of VMM_GROWTH_FIXED; 0: 64 MiB */
   /* Bytes one growth may commit ahead of need; 0: mapping_max if that is given, else no bound but the policy's. */
