@@ -30,7 +30,8 @@ typedef enum vmm_events {
 typedef enum vmm_growth_policy {
   VMM_GROWTH_PROPORTIONAL = 0, /* up to the next power of two of live bytes while those are below a 32nd of the device's
                                   memory (at most 4 GiB), half-way there first where a fifth is free and would do in one
-                                  piece; then a tenth above them */
+                                  piece, and four times as much up to a 1024th; then a tenth above them, an eleventh
+                                  where free memory lies scattered */
   VMM_GROWTH_EXACT = 1,        /* what the request needs */
   VMM_GROWTH_FIXED = 2         /* growth_step at a time */
 } vmm_growth_policy;

@@ -1,22 +1,26 @@
 /* How much to grow. Two wishes pull against each other: few growths, and little that is held and not used. A step in
  * proportion to what is live bounds both; what is live, and not what is committed, because memory in pieces nobody can
- * use is no reason to hold more. A small pool doubles, since what it wastes is small too; a large one stays within a
- * tenth, which is seven growths per doubling. */
+ * use is no reason to hold more. A small pool doubles, a tiny one quadruples, since what they waste is small too; a large
+ * one stays within a tenth, which is seven growths per doubling. */
 #include "index/growth.h"
 
 #include "vmm/vmm.h"
 
 #define AHEAD_FRACTION 10u
+#define SCATTERED_AHEAD_FRACTION 11u /* for some of what is scattered is never used */
 #define PIECES 8u
 #define LEAST_PIECE 4u /* x mapping_min */
 #define MOST_PIECES 128u
-#define MOST_FINE_PIECES 512u
+#define MOST_FINE_PIECES 1024u
+#define LEAST_FINE_PIECE 2u     /* x mapping_min */
+#define GROWTH_FINE_PIECES 256u /* of one growth: so that it takes some 10 ms at most */
 #define BLOCK_PIECES 8u
 #define WHOLE (1u << 16) /* a scatter */
 #define SCATTERED (WHOLE / 20)
 #define SHREDS_FRACTION 5u
 #define SMALL_FRACTION 32u
-#define TINY_FRACTION 128u /* of what is small */
+#define TINY_FRACTION 32u /* of what is small */
+#define SHREDS_LEAST_FRACTION 128u
 #define SMALL_MOST (4ull << 30)
 #define RESERVATION_FACTOR 4u
 #define RESERVATION_LEAST (1ull << 30)
@@ -27,19 +31,24 @@ static vmm__u64 power_of_two(vmm__u64 size) {
   return vmm__highest_bit(size) == 63 ? UINT64_MAX : 2ull << vmm__highest_bit(size);
 }
 
-/* What is committed and of no use to the request counts as used while the pool is small: it doubles all the same. But not
- * at once if all of it would do, were it not in shreds: then half-way, which is two growths per doubling. (In a tiny one
- * that would save nothing.) */
+/* What is committed and of no use to the request counts as used while the pool is small: it doubles all the same, and a
+ * tiny one is quadrupled. But not at once if all of it would do, were it not in shreds: then half-way, which is two growths
+ * per doubling. (In a very small one that would save nothing.) */
+static vmm__u64 small_pool(const vmm__growth *growth, vmm__u64 used) {
+  vmm__u64 wanted = power_of_two(used), quarter = wanted / 4;
+
+  if (growth->in_shreds && used > growth->small / SHREDS_LEAST_FRACTION && used <= wanted - quarter) wanted -= quarter;
+  else
+    wanted = vmm__max(wanted, vmm__min(vmm__saturating_multiply(growth->committed, 4), growth->small / TINY_FRACTION));
+  return vmm__min(wanted, growth->small);
+}
+
 static vmm__u64 proportional(const vmm__growth *growth) {
   vmm__u64 used = vmm__max(growth->live, vmm__saturating_add(growth->committed, growth->request)), wanted;
 
-  if (used <= growth->small) {
-    wanted = power_of_two(used);
-    if (growth->in_shreds && used > growth->small / TINY_FRACTION && used <= wanted - wanted / 4) wanted -= wanted / 4;
-    wanted = vmm__min(wanted, growth->small);
-  } else {
-    wanted = vmm__saturating_add(growth->live, growth->live / AHEAD_FRACTION);
-  }
+  if (used <= growth->small) wanted = small_pool(growth, used);
+  else if (growth->scattered != 0) wanted = vmm__saturating_add(growth->live, growth->live / SCATTERED_AHEAD_FRACTION);
+  else wanted = vmm__saturating_add(growth->live, growth->live / AHEAD_FRACTION);
   return vmm__saturating_sub(wanted, growth->committed);
 }
 
@@ -71,14 +80,20 @@ vmm__growth_answer vmm__growth_size(const vmm__growth *growth, vmm__u64 *size) {
   return VMM__GROWTH_OK;
 }
 
+static vmm__u64 fine_piece(const vmm__growth *growth, vmm__u64 size, vmm__u64 most) {
+  vmm__u64 piece = vmm__max(growth->committed / MOST_FINE_PIECES, growth->scattered / BLOCK_PIECES);
+
+  piece = vmm__max(piece, vmm__min(vmm__saturating_multiply(growth->mapping_min, LEAST_FINE_PIECE), most));
+  return vmm__max(piece, size / GROWTH_FINE_PIECES);
+}
+
 vmm__u64 vmm__growth_piece(const vmm__growth *growth, vmm__u64 size) {
-  vmm__u64 most = vmm__max(growth->mapping_max, growth->committed / MOST_PIECES);
-  vmm__u64 least = vmm__min(vmm__saturating_multiply(growth->mapping_min, LEAST_PIECE), most);
-  vmm__u64 fine = vmm__max(growth->committed / MOST_FINE_PIECES, growth->scattered / BLOCK_PIECES), piece;
+  vmm__u64 most = vmm__max(growth->mapping_max, growth->committed / MOST_PIECES), piece;
 
   if (growth->request >= growth->committed) return size;
-  piece = vmm__max(vmm__min(size / PIECES, most), least);
-  if (growth->scattered != 0) piece = vmm__min(piece, vmm__max(fine, least));
+  piece = vmm__max(vmm__min(size / PIECES, most),
+                   vmm__min(vmm__saturating_multiply(growth->mapping_min, LEAST_PIECE), most));
+  if (growth->scattered != 0) piece = vmm__min(piece, fine_piece(growth, size, most));
   piece = vmm__max(vmm__round_down(vmm__min(piece, size), growth->granularity), growth->granularity);
   return piece;
 }

@@ -16,7 +16,7 @@ typedef struct vmm__growth {
   vmm__u64 mapping_min; /* smallest mapping made */
   vmm__u64 mapping_max; /* largest one, if the pool is not large, but see vmm__growth_piece */
   vmm__u64 ahead_max;   /* bytes made ahead of need at most; UINT64_MAX: what the policy says */
-  vmm__u64 small;       /* up to so many bytes a pool doubles */
+  vmm__u64 small;       /* up to so many bytes a pool doubles, and up to a 32nd of that quadruples */
   vmm__u64 scattered;   /* the mean size of a block, where free memory lies scattered; 0: it does not */
   bool in_shreds;       /* the request would fit if what is free were one range, and that is much */
   vmm__u64 granularity;
@@ -32,9 +32,10 @@ typedef enum vmm__growth_answer {
 } vmm__growth_answer;
 
 /* Bytes that the policy would have created now, whatever the request; a multiple of the granularity.
- * exact: none. fixed: the step. proportional: what is missing to the next power of two (in shreds: half-way there, if that
- * is enough), of committed bytes with the request while those are at most `small`, else to a tenth above the live bytes. At
- * most ahead_max. */
+ * exact: none. fixed: the step. proportional: while committed bytes with the request are at most `small`, what is missing to
+ * the next power of two of them (in shreds half-way there, if that is enough; else four times what is committed while that
+ * is at most a 32nd of `small`); then what is missing to a tenth above the live bytes, an eleventh where free memory lies
+ * scattered. At most ahead_max. */
 vmm__u64 vmm__growth_allowance(const vmm__growth *growth);
 
 /* *size: at_hand if that serves the request. Else the rounded request, or at_hand and the allowance (at least mapping_min)
@@ -44,8 +45,8 @@ vmm__growth_answer vmm__growth_size(const vmm__growth *growth, vmm__u64 *size);
 /* The largest mapping to make of `size` bytes that are created. One, if the request alone is as large as the pool: then
  * its cost counts. Else an eighth, so that what gets idle can be moved or given back in parts; between four times
  * mapping_min and mapping_max (in a large pool, a 128th of it: the number of mappings stays in bounds). Where free memory
- * lies scattered, a 512th of the pool or an eighth of the mean block if that is less, and not less than four times
- * mapping_min. */
+ * lies scattered they are smaller: a 1024th of the pool, an eighth of the mean block, twice mapping_min or a 256th of the
+ * growth, whichever is most. */
 vmm__u64 vmm__growth_piece(const vmm__growth *growth, vmm__u64 size);
 
 /* How scattered free memory is: the share that was free when nothing of it served, in 65,536ths, as a moving average over

@@ -55,7 +55,7 @@ TEST(a_pool_in_shreds_grows_half_as_much_in_many) {
 
   CHECK_CALL(open_full(&w, NULL));
   CHECK_CALL(free_every_second(&w, 0));
-  CHECK_EQ(pieces_for(&w, 100 * MIB, GIB + GIB / 2), 64);
+  CHECK_EQ(pieces_for(&w, 100 * MIB, GIB + GIB / 2), 128);
   CHECK_CALL(free_every_second(&w, 1));
   CHECK_CALL(fixture_close(&w.f));
 }
@@ -98,10 +98,10 @@ TEST(a_pool_that_was_scattered_is_full_several_times_before_its_growths_are_in_f
   CHECK_CALL(open_full(&w, NULL));
   CHECK_CALL(free_every_second(&w, 0));
   CHECK_CALL(more[0] = fixture_alloc(&w.f, 100 * MIB));
-  CHECK_EQ(fixture_calls(&w.f, VMM_OP_mem_create), 64);
-  CHECK_EQ(pieces_when_full(&w, more, &count), 64);  /* to 2 GiB */
+  CHECK_EQ(fixture_calls(&w.f, VMM_OP_mem_create), 128);
+  CHECK_EQ(pieces_when_full(&w, more, &count), 128); /* to 2 GiB */
   CHECK_EQ(pieces_when_full(&w, more, &count), 256); /* to 4 GiB */
-  CHECK(pieces_when_full(&w, more, &count) > 50);    /* a tenth of that, still by 8 MiB */
+  CHECK(pieces_when_full(&w, more, &count) > 80);    /* an eleventh of that, by 4 MiB */
   CHECK(pieces_when_full(&w, more, &count) < 10);
   for (i = 0; i < count; i++) CHECK_CALL(fixture_free(&w.f, more[i]));
   CHECK_CALL(free_every_second(&w, 1));
