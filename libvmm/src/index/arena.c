@@ -6,7 +6,6 @@ void vmm__arena_enter(vmm__space *space, vmm__arena *arena) {
 
   arena->id = arena->label = number;
   arena->mark = (vmm__u64)number << VMM__RECORD_ARENA_SHIFT | VMM__RECORD_FREE;
-  arena->slot_mark = number << VMM__QUICK_PLACE_BITS;
   space->arenas[number] = space->labels[number] = arena;
   vmm__quick_init(arena);
 }
@@ -50,7 +49,8 @@ vmm__u64 vmm__space_arena_bytes(const vmm__space *space, unsigned id) {
   const vmm__arena *arena = space->arenas[id];
   vmm__u64 bytes = arena->range_bytes;
 
-  for (unsigned bin = 0; bin <= arena->top; bin++) bytes += (vmm__u64)arena->kept[bin].count * arena->kept[bin].size;
+  for (unsigned bin = 0; vmm__quick_bin_from(arena, &bin); bin++)
+    bytes += (vmm__u64)arena->kept[bin].count * arena->kept[bin].size;
   return bytes;
 }
 

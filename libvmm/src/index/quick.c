@@ -10,11 +10,22 @@ static const vmm__u64 SLACK = 128ull << 20;
 static const vmm__u64 LARGE = 256ull << 10, LARGEST = 2ull << 20;
 enum { LEAST_FIT = 64 };
 
+/* Of an empty bin, blocks of the next serve in its place; of small ones not, which would waste too much. And so do those of
+ * others that are near: in which a block holds at most 1/10 more than is asked for, and not more than 4 MiB. (There are so
+ * many bins that one of ten is empty at any time, measured, however many blocks are kept. To cut a range instead takes
+ * longer, and leaves a block too many, which must be joined again.) */
+static uint32_t bins_near(unsigned bin) {
+  unsigned next = bin + (bin >= VMM__BINS_PER_WORD / 2);
+  unsigned last = (unsigned)vmm__min(next + vmm__min(next / 16, 4), VMM__QUICK_NEAR_LAST);
+
+  return (2u << (vmm__max(last, next) - bin)) - 1;
+}
+
 void vmm__quick_init(vmm__arena *arena) {
   uint32_t size = 0, step = 1u << VMM__UNIT_SHIFT;
 
   for (unsigned bin = 0; bin < VMM__QUICK_BINS; bin++, size += step) {
-    arena->kept[bin] = (vmm__quick_bin){0, size};
+    arena->kept[bin] = (vmm__quick_bin){0, 0, size, bins_near(bin)};
     if (bin >= 2 * VMM__BINS_PER_WORD && bin % VMM__BINS_PER_WORD == 0) step *= 2;
   }
 }
@@ -23,43 +34,50 @@ void vmm__quick_reckon(vmm__space *space, vmm__arena *arena) {
   const unsigned coarse = 16; /* so that the product fits: 2^16 bytes are one */
   vmm__u64 free_bytes = vmm__space_free_bytes(space), some = free_bytes >> coarse;
   vmm__u64 part = vmm__saturating_multiply(some, some) / ((space->total_bytes >> coarse) + 1) * 3 / 2;
-  vmm__u64 most;
+  vmm__u64 most, low;
   bool whole;
 
   space->quick_limit = vmm__min(free_bytes / 2, part << coarse);
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
   most = vmm__max(vmm__min(space->quick_limit / LEAST_FIT, LARGEST), LARGE);
   arena->quick_most = vmm__quick_bin_below(most >> VMM__UNIT_SHIFT, &whole);
-  arena->quick_low = space->base + space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK);
-  if (space->ids[arena->id].sticky) arena->quick_low = 0;
-}
-
-/* Takes the block that would be given next off its arena's list. The bin has one. */
-static vmm__slot *unlist_last(const vmm__space *space, vmm__arena *arena, unsigned bin) {
-  return &space->slots.lines[arena->quick[--arena->kept[bin].count][bin]];
+  low = (space->block_bytes + space->block_bytes / 8 + vmm__min(free_bytes / 2, SLACK)) >> VMM__UNIT_SHIFT;
+  arena->quick_low = space->ids[arena->id].sticky ? 0 : vmm__min(low, UINT32_MAX) + 1; /* the lowest key is 1 */
 }
 
 /* Makes a free range, in an arena, of a quick block that is in no list any more. */
-static void settle(vmm__space *space, vmm__arena *arena, vmm__slot *slot, vmm__u64 size) {
-  uint32_t id = slot->id;
+static void settle(vmm__space *space, vmm__arena *arena, uint32_t place, vmm__u64 size) {
+  uint32_t id = vmm__slots_id(&space->slots, place);
 
   space->whole_bytes -= size;
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
-  vmm__slots_remove(&space->slots, slot);
+  vmm__slots_remove(&space->slots, place);
   vmm__space_release(space, arena, id, vmm__space_record(space, id), size);
 }
 
 static void settle_last(vmm__space *space, vmm__arena *arena, unsigned bin) {
-  settle(space, arena, unlist_last(space, arena, bin), arena->kept[bin].size);
+  settle(space, arena, vmm__quick_unlist(&space->slots, arena, bin), arena->kept[bin].size);
 }
 
 /* The highest bin that has a block; false if none has. */
-static bool find_top(vmm__arena *arena, unsigned *bin) {
-  while (arena->kept[arena->top].count == 0) {
-    if (arena->top == 0) return false;
-    arena->top--;
+static bool find_top(const vmm__arena *arena, unsigned *bin) {
+  for (unsigned word = VMM__QUICK_WORDS; word-- > 0;) {
+    if (arena->quick_bits[word] == 0) continue;
+    *bin = word * VMM__BINS_PER_WORD + vmm__highest_bit(arena->quick_bits[word]);
+    return true;
   }
-  *bin = arena->top;
+  return false;
+}
+
+bool vmm__quick_bin_from(const vmm__arena *arena, unsigned *bin) {
+  unsigned word = *bin / VMM__BINS_PER_WORD;
+  vmm__u64 bits = arena->quick_bits[word] & UINT64_MAX << *bin % VMM__BINS_PER_WORD; /* the last word has none */
+
+  while (bits == 0) {
+    if (++word >= VMM__QUICK_WORDS) return false;
+    bits = arena->quick_bits[word];
+  }
+  *bin = word * VMM__BINS_PER_WORD + vmm__lowest_bit(bits);
   return true;
 }
 
@@ -93,14 +111,13 @@ bool vmm__space_settle_some(vmm__space *space) {
 
 bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size) {
   vmm__u64 units = size >> VMM__UNIT_SHIFT;
+  unsigned bin;
 
   if (units > VMM__QUICK_LARGEST_UNITS) return false;
-  for (unsigned bin = vmm__quick_bin_above(units); bin <= arena->top; bin++) {
-    if (arena->kept[bin].count == 0) continue;
-    settle_last(space, arena, bin);
-    return true;
-  }
-  return false;
+  bin = vmm__quick_bin_above(units);
+  if (!vmm__quick_bin_from(arena, &bin)) return false;
+  settle_last(space, arena, bin);
+  return true;
 }
 
 /* A large block that would be nearly all that is kept, in a pool that is half free at least, is kept whatever its share of
@@ -111,28 +128,29 @@ static bool is_alone(const vmm__space *space, vmm__u64 size) {
          space->block_bytes - size <= space->total_bytes / 2;
 }
 
-static void keep_alone(vmm__space *space, vmm__arena *arena, vmm__slot *slot, unsigned bin) {
+static void keep_alone(vmm__space *space, vmm__arena *arena, uint32_t place, uint32_t info) {
+  unsigned bin = vmm__slot_bin(info);
+
   space->quick_limit = vmm__max(space->quick_limit, vmm__space_quick_bytes(space) + arena->kept[bin].size);
   if (bin > arena->quick_most) arena->quick_most = bin;
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
-  vmm__quick_keep(space, arena, slot, bin);
+  vmm__quick_keep(space, arena, place, info);
 }
 
-bool vmm__quick_keep_anyway(vmm__space *space, vmm__arena *arena, vmm__slot **slot) {
-  vmm__u64 address = vmm__slot_address(*slot);
-  unsigned bin = vmm__slot_bin(*slot), top;
+bool vmm__quick_keep_anyway(vmm__space *space, vmm__arena *arena, uint32_t place) {
+  uint32_t key = space->slots.table.words[place], info = *vmm__slots_info(&space->slots, place);
+  unsigned bin = vmm__slot_bin(info), top;
 
   vmm__quick_reckon(space, arena);
-  if (is_alone(space, arena->kept[bin].size) && address < arena->quick_low) {
-    keep_alone(space, arena, *slot, bin);
+  if (is_alone(space, arena->kept[bin].size) && key < arena->quick_low) {
+    keep_alone(space, arena, place, info);
     return true;
   }
-  if (!vmm__quick_may_keep(arena, address, bin)) return false;
+  if (!vmm__quick_may_keep(arena, key, bin)) return false;
   if (vmm__quick_has_room(space, arena, bin) || !find_top(arena, &top) || top <= bin) return false;
   settle_last(space, arena, top);
-  *slot = vmm__slots_find(&space->slots, address);
   if (!vmm__quick_has_room(space, arena, bin)) return false;
-  vmm__quick_keep(space, arena, *slot, bin);
+  vmm__quick_keep(space, arena, place, info);
   return true;
 }
 
@@ -141,9 +159,25 @@ void vmm__quick_move(vmm__space *space, vmm__arena *from, vmm__arena *into) {
   unsigned bin;
 
   while (find_top(from, &bin)) {
-    vmm__slot *slot = unlist_last(space, from, bin);
+    uint32_t place = vmm__quick_unlist(&space->slots, from, bin);
 
-    if (!sticky && into->kept[bin].count < VMM__QUICK_PER_BIN) vmm__quick_list(&space->slots, into, slot, bin);
-    else settle(space, into, slot, from->kept[bin].size);
+    if (!sticky && into->kept[bin].count < VMM__QUICK_PER_BIN) vmm__quick_list(&space->slots, into, place, bin);
+    else settle(space, into, place, from->kept[bin].size);
+  }
+}
+
+/* A list is as long as it was, and in the same order. */
+void vmm__quick_bring(vmm__space *space, vmm__arena *arena, const vmm__slot_table *old) {
+  for (unsigned bin = 0; vmm__quick_bin_from(arena, &bin); bin++) {
+    uint32_t *link = &arena->kept[bin].first, place = *link;
+
+    for (uint32_t i = 0; i < arena->kept[bin].count; i++) {
+      uint32_t next = vmm__slot_next(old->words[place + VMM__SLOTS_PER_LINE]);
+      uint32_t new = vmm__slots_bring(&space->slots, old, place);
+
+      *link = (*link & VMM__SLOT_QUICK) | new;
+      link = vmm__slots_info(&space->slots, new);
+      place = next;
+    }
   }
 }

@@ -1,5 +1,6 @@
 /* Quick blocks: freed blocks that are kept whole, by bin, so that most frees and allocs touch the block's slot in the hash
- * and nothing else: no neighbour, no record, nothing is split, joined or hashed anew. All of it is inlined into the
+ * and the head of its bin's list, which runs through the slots, and nothing else: no neighbour, no record, nothing is split,
+ * joined or hashed anew. All of it is inlined into the
  * pool's alloc and free; what is not quick falls through to vmm__space_alloc and vmm__space_free, which any caller may
  * also call at once.
  *
@@ -34,52 +35,51 @@ static inline unsigned vmm__quick_bin_above(vmm__u64 units) {
   return (shift << VMM__BIN_BITS) + (unsigned)((units + ((1ull << shift) - 1)) >> shift);
 }
 
-/* The next bin above an empty one that has a block, if it is near: one of those in which a block holds at most 1/10 more than
- * is asked for, and not more than 4 MiB. Else the last of them, or the one given. (There are so many bins that one of ten
- * is empty at any time, measured, however many blocks are kept. To cut a range instead takes longer, and leaves a block
- * too many, which must be joined again.) */
-static inline unsigned vmm__quick_bin_near(const vmm__arena *arena, unsigned bin) {
-  unsigned last = bin + (bin / 16 < 4 ? bin / 16 : 4);
+/* The bins, from one on, of which a block may serve, and which have one: a bit each. */
+static inline vmm__u64 vmm__quick_serving(const vmm__arena *arena, unsigned bin) {
+  const vmm__u64 *bits = &arena->quick_bits[bin / VMM__BINS_PER_WORD];
+  unsigned bit = bin % VMM__BINS_PER_WORD;
 
-  if (last > VMM__QUICK_NEAR_LAST) last = VMM__QUICK_NEAR_LAST;
-  while (bin < last && arena->kept[bin].count == 0) bin++;
-  return bin;
+  return (bits[0] >> bit | bits[1] << 1 << (VMM__BINS_PER_WORD - 1 - bit)) & arena->kept[bin].near;
+}
+
+/* Takes the block that is given next off its arena's list: the place of its slot. The bin has one. No branch: nobody can tell
+ * whether it is the last. */
+static inline uint32_t vmm__quick_unlist(const vmm__slots *slots, vmm__arena *arena, unsigned bin) {
+  vmm__quick_bin *list = &arena->kept[bin];
+  uint32_t place = list->first, count = list->count - 1;
+
+  list->first = vmm__slot_next(*vmm__slots_info(slots, place));
+  list->count = count;
+  arena->quick_bits[bin / VMM__BINS_PER_WORD] &= ~((vmm__u64)(count == 0) << bin % VMM__BINS_PER_WORD);
+  return place;
 }
 
 /* A quick block of an arena that serves, made live; 0 if there is none. Size (in units, not above
- * VMM__QUICK_LARGEST_UNITS) and bytes asked for as in vmm__space_alloc; not more is asked for than the size. */
+ * VMM__QUICK_LARGEST_UNITS) and bytes asked for, less than a unit below, as in vmm__space_alloc. */
 __attribute__((always_inline)) static inline vmm__u64 vmm__quick_alloc(vmm__space *space, unsigned arena_id,
                                                                        vmm__u64 units, vmm__u64 requested) {
   vmm__arena *arena = space->arenas[arena_id];
-  vmm__slot *lines = space->slots.lines;
+  vmm__slots *slots = &space->slots;
   unsigned bin = vmm__quick_bin_above(units);
-  uint32_t count, size;
-  vmm__u64 key;
-  vmm__slot *slot;
+  vmm__u64 serving = vmm__quick_serving(arena, bin);
+  uint32_t place, size;
 
-  /* One bin up costs a small block too much. */
-  bin += (unsigned)(arena->kept[bin].count == 0) & (unsigned)(bin >= VMM__BINS_PER_WORD / 2);
-  count = arena->kept[bin].count;
-  if (__builtin_expect(count == 0, 0)) {
-    bin = vmm__quick_bin_near(arena, bin);
-    count = arena->kept[bin].count;
-    if (count == 0) return 0;
-  }
-  arena->kept[bin].count = --count;
-  slot = &lines[arena->quick[count][bin]];
+  if (__builtin_expect(serving == 0, 0)) return 0;
+  bin += vmm__lowest_bit(serving);
+  place = vmm__quick_unlist(slots, arena, bin);
+  __builtin_prefetch(vmm__slots_info(slots, arena->kept[bin].first)); /* for the bin's next alloc */
   size = arena->kept[bin].size;
-  key = slot->key + (VMM__SLOT_LIVE - VMM__SLOT_QUICK);
-  slot->key = key;
-  slot->bin_waste = vmm__slot_bin_waste(bin, size - requested);
+  *vmm__slots_info(slots, place) = vmm__slot_plain(bin, (uint32_t)(size - requested));
   space->block_bytes += size;
   space->requested_bytes += requested;
   space->block_count++;
-  return key - VMM__SLOT_LIVE;
+  return vmm__slots_address(slots, place);
 }
 
-/* Whether a block may be kept, by its bin and place. */
-static inline bool vmm__quick_may_keep(const vmm__arena *arena, vmm__u64 address, unsigned bin) {
-  return address < arena->quick_low && bin <= arena->quick_most && arena->kept[bin].count < VMM__QUICK_PER_BIN;
+/* Whether a block may be kept, by its bin and key. */
+static inline bool vmm__quick_may_keep(const vmm__arena *arena, vmm__u64 key, unsigned bin) {
+  return key < arena->quick_low && bin <= arena->quick_most && arena->kept[bin].count < VMM__QUICK_PER_BIN;
 }
 /* ... and by its bytes. */
 static inline bool vmm__quick_has_room(const vmm__space *space, const vmm__arena *arena, unsigned bin) {
@@ -87,25 +87,25 @@ static inline bool vmm__quick_has_room(const vmm__space *space, const vmm__arena
 }
 
 /* Lists a slot as a quick block's. There is room in the bin. */
-static inline void vmm__quick_list(const vmm__slots *slots, vmm__arena *arena, vmm__slot *slot, unsigned bin) {
-  uint32_t count = arena->kept[bin].count;
+static inline void vmm__quick_list(const vmm__slots *slots, vmm__arena *arena, uint32_t place, unsigned bin) {
+  vmm__quick_bin *list = &arena->kept[bin];
 
-  arena->quick[count][bin] = (uint32_t)(slot - slots->lines);
-  arena->kept[bin].count = count + 1;
-  if (bin > arena->top) arena->top = bin;
-  slot->bin_waste = vmm__slot_bin_waste(bin, arena->slot_mark | count);
+  *vmm__slots_info(slots, place) = VMM__SLOT_QUICK | list->first;
+  list->first = place;
+  list->count++;
+  arena->quick_bits[bin / VMM__BINS_PER_WORD] |= 1ull << bin % VMM__BINS_PER_WORD;
 }
 
-/* Frees a live block, neither odd nor tagged, and keeps it. It may be kept. */
-__attribute__((always_inline)) static inline void vmm__quick_keep(vmm__space *space, vmm__arena *arena, vmm__slot *slot,
-                                                                  unsigned bin) {
+/* Frees a plain block, and keeps it. It may be kept. */
+__attribute__((always_inline)) static inline void vmm__quick_keep(vmm__space *space, vmm__arena *arena, uint32_t place,
+                                                                  uint32_t info) {
+  unsigned bin = vmm__slot_bin(info);
   uint32_t size = arena->kept[bin].size;
 
   space->block_bytes -= size;
-  space->requested_bytes -= size - vmm__slot_waste(slot);
+  space->requested_bytes -= size - vmm__slot_waste(info);
   space->block_count--;
-  slot->key -= VMM__SLOT_LIVE - VMM__SLOT_QUICK;
-  vmm__quick_list(&space->slots, arena, slot, bin);
+  vmm__quick_list(&space->slots, arena, place, bin);
 }
 
 /* Frees the live block that starts at `address` (any number) into an arena if it may be kept. False: nothing changed, and
@@ -113,15 +113,25 @@ __attribute__((always_inline)) static inline void vmm__quick_keep(vmm__space *sp
 __attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *space, vmm__u64 address,
                                                                   unsigned arena_id) {
   vmm__arena *arena = space->arenas[arena_id];
-  vmm__slot *slot = vmm__slots_find(&space->slots, address);
-  unsigned bin;
+  vmm__u64 key = vmm__slots_key(&space->slots, address);
+  uint32_t line = vmm__slots_line(&space->slots, (uint32_t)key), place;
+  uint32_t info = vmm__slots_look(&space->slots, line, (uint32_t)key, &place);
 
-  if (__builtin_expect(slot == NULL, 0)) return false;
-  bin = vmm__slot_bin(slot);
-  /* Of all that is no address the first look alone can pass what would make the key 0; but that is not low. */
-  if (__builtin_expect(!vmm__quick_may_keep(arena, address, bin) || !vmm__quick_has_room(space, arena, bin), 0))
+  if (__builtin_expect((info & VMM__SLOT_PLAIN) == 0, 0)) {
+    info = vmm__slots_look(&space->slots, vmm__slots_line_after(&space->slots, line), (uint32_t)key, &place);
+    if (__builtin_expect((info & VMM__SLOT_PLAIN) == 0, 0)) {
+      place = vmm__slots_at(&space->slots, address);
+      if (place == VMM__SLOT_NONE) return false;
+      info = *vmm__slots_info(&space->slots, place);
+      if ((info & VMM__SLOT_PLAIN) == 0) return false;
+    }
+  }
+  /* What is no block's address, or far, may share a block's key, but then what is cut off makes it no low one. */
+  if (__builtin_expect(!vmm__quick_may_keep(arena, key, vmm__slot_bin(info)) ||
+                           !vmm__quick_has_room(space, arena, vmm__slot_bin(info)),
+                       0))
     return false;
-  vmm__quick_keep(space, arena, slot, bin);
+  vmm__quick_keep(space, arena, place, info);
   return true;
 }
 

@@ -1,113 +1,162 @@
-/* The blocks of a space by address: a hash with open addressing, four slots to a cache line. Its memory is handed in and
+/* The blocks of a space by address: a hash with open addressing, eight slots to a cache line. Its memory is handed in and
  * out by the space; nothing here allocates.
  *
  * A slot tells all that a block of a whole bin's size needs to be freed, kept and given again, so that the usual free and
- * alloc look at one line and at no record. The key is the block's address with its state in the low bits: a live block
- * is found by one comparison per slot. Blocks that are kept (quick blocks, see quick.h) are listed by their arenas, as
- * places in the table. */
+ * alloc look at one line and at no record. Half of a line are keys, half are infos, so that eight keys are compared at
+ * once and a table of 10^5 blocks fits into a core's own cache. What only other calls need lies apart: the record of each
+ * slot, and how many blocks found their line full.
+ *
+ * A key is the number of the block's 256 bytes within the space, from 1 on, in 32 bits. What lies above the first TiB is *far*:
+ * its key is cut off, its record tells it from others, and it is odd, so no quick path ever takes one for another.
+ *
+ * No slot moves while the table lasts: whoever finds a line full goes on to the next and is counted there, and searches
+ * go on as long as there is somebody to be found. So slots can be named by their place: blocks that are kept (quick
+ * blocks, see quick.h) are in lists that run through their slots. */
 #ifndef VMM_INDEX_SLOTS_H
 #define VMM_INDEX_SLOTS_H
 
 #include <stdatomic.h>
 
 #include "index/arena.h"
+#include "index/records.h"
 
-typedef struct vmm__slot {
-  vmm__u64 key; /* address and state; 0: empty */
-  uint32_t id;  /* of its record */
-  /* Not ODD: the bin in bits 20-31. Below, the bytes it holds more than asked for; QUICK: label and place in the list. */
-  uint32_t bin_waste;
-} vmm__slot;
+#define VMM__UNIT_SHIFT 8u
 
-/* States. A key is an address plus one of them, so that only the address of a block, and no number near it, makes the key
- * of a live one. */
-#define VMM__SLOT_LIVE 128u
-#define VMM__SLOT_QUICK 1u /* a freed block that is kept whole */
-/* These two may be added to LIVE. */
-#define VMM__SLOT_ODD 2u    /* its size is no bin's: size and bytes asked for are the record's */
-#define VMM__SLOT_TAGGED 4u /* its tag is not 0: see vmm__record_tag */
-#define VMM__SLOT_STATES 255u
-#define VMM__SLOT_WASTE_BITS 22u
+#define VMM__SLOTS_PER_LINE 8u
+#define VMM__SLOT_NONE UINT32_MAX /* no place */
+#define VMM__SLOT_PLACE_BITS 30u
+#define VMM__MOST_SLOTS_LOG2 (VMM__SLOT_PLACE_BITS - 1)
+
+/* An info is 0 where a slot is empty, or one of these: */
+#define VMM__SLOT_PLAIN (1u << 31) /* live; bits 20-29: its bin; below: the bytes it holds more than asked for */
+#define VMM__SLOT_QUICK (1u << 30) /* a freed block that is kept whole; below: the place of the next in its list */
+#define VMM__SLOT_ODD (15u << 26)  /* live, and its size and the bytes asked for are the record's; with these: */
+#define VMM__SLOT_TAGGED 1u        /* its tag is not 0: see vmm__record_tag */
+#define VMM__SLOT_FAR 2u
+#define VMM__SLOT_WASTE_BITS 20u
 #define VMM__SLOT_MOST_WASTE ((1u << VMM__SLOT_WASTE_BITS) - 1)
-#define VMM__SLOTS_PER_LINE 4u
+
+/* Two infos of which one is odd, merged, have a bin that is none: see vmm__slots_look. */
+_Static_assert(VMM__QUICK_BINS <= VMM__SLOT_ODD >> VMM__SLOT_WASTE_BITS, "no bin looks odd");
+
+typedef struct vmm__slot_table {
+  uint32_t *words; /* lines of eight keys and eight infos. A slot's place is the word its key is in */
+  uint32_t *ids;   /* of the records, by vmm__slot_number */
+  uint32_t *spilt; /* by line: blocks that would lie in this line or one before, and lie behind it */
+  vmm__u64 count;  /* slots, a power of two */
+  unsigned shift;  /* 64-bit hash to line */
+} vmm__slot_table;
 
 typedef struct vmm__slots {
-  vmm__slot *lines; /* aligned to a line */
-  vmm__u64 count;   /* a power of two */
-  unsigned shift;   /* 64-bit hash to line */
-  vmm__u64 limit;   /* slots that may be in use */
+  vmm__slot_table table;
+  vmm__u64 origin; /* the address a unit below the lowest */
+  vmm__u64 limit;  /* slots that may be in use */
   vmm__u64 used;
-  /* As lines and shift, for who does not hold the lock and wants no answer. */
-  _Atomic(uintptr_t) hint_lines;
+  const vmm__records *records; /* they know far blocks' addresses */
+  /* As words and shift, for who does not hold the lock and wants no answer. */
+  _Atomic(uintptr_t) hint_words;
   atomic_uint hint_shift;
-  vmm__arena *const *labels; /* arenas by label: they list the quick blocks' slots */
 } vmm__slots;
 
-static inline vmm__u64 vmm__slot_address(const vmm__slot *slot) { return slot->key & ~(vmm__u64)VMM__SLOT_STATES; }
-static inline unsigned vmm__slot_bin(const vmm__slot *slot) { return slot->bin_waste >> VMM__SLOT_WASTE_BITS; }
-static inline uint32_t vmm__slot_waste(const vmm__slot *slot) { return slot->bin_waste & VMM__SLOT_MOST_WASTE; }
-static inline uint32_t vmm__slot_bin_waste(unsigned bin, vmm__u64 waste) {
-  return (uint32_t)bin << VMM__SLOT_WASTE_BITS | (uint32_t)waste;
+static inline bool vmm__slot_is_live(uint32_t info) { return info != 0 && (info & VMM__SLOT_QUICK) == 0; }
+static inline unsigned vmm__slot_bin(uint32_t info) { return (info & ~VMM__SLOT_PLAIN) >> VMM__SLOT_WASTE_BITS; }
+static inline uint32_t vmm__slot_waste(uint32_t info) { return info & VMM__SLOT_MOST_WASTE; }
+static inline uint32_t vmm__slot_plain(unsigned bin, uint32_t waste) {
+  return VMM__SLOT_PLAIN | (uint32_t)bin << VMM__SLOT_WASTE_BITS | waste;
 }
-/* Of a quick block. */
-static inline unsigned vmm__slot_place(const vmm__slot *slot) { return slot->bin_waste & (VMM__QUICK_PER_BIN - 1); }
-static inline unsigned vmm__slot_label(const vmm__slot *slot) { return vmm__slot_waste(slot) >> VMM__QUICK_PLACE_BITS; }
+/* Of a quick block: the place of the next one in its list, if that one is not the last. */
+static inline uint32_t vmm__slot_next(uint32_t info) { return info & (VMM__SLOT_QUICK - 1); }
+
+static inline uint32_t *vmm__slots_info(const vmm__slots *slots, uint32_t place) {
+  return &slots->table.words[place + VMM__SLOTS_PER_LINE];
+}
+static inline uint32_t vmm__slot_number(uint32_t place) {
+  return place / (2 * VMM__SLOTS_PER_LINE) * VMM__SLOTS_PER_LINE + place % VMM__SLOTS_PER_LINE;
+}
+static inline uint32_t vmm__slots_id(const vmm__slots *slots, uint32_t place) {
+  return slots->table.ids[vmm__slot_number(place)];
+}
+
+/* The key of a block that starts at `address` (any number). Of what is far, or no block's address, one above UINT32_MAX, or 0. */
+static inline vmm__u64 vmm__slots_key(const vmm__slots *slots, vmm__u64 address) {
+  vmm__u64 offset = address - slots->origin;
+
+  return offset >> VMM__UNIT_SHIFT | offset << (64 - VMM__UNIT_SHIFT);
+}
+/* The address of a block that is not far. */
+static inline vmm__u64 vmm__slots_address(const vmm__slots *slots, uint32_t place) {
+  return slots->origin + ((vmm__u64)slots->table.words[place] << VMM__UNIT_SHIFT);
+}
 
 /* Its highest bits tell the line. */
-static inline vmm__u64 vmm__slots_hash(vmm__u64 address) { return address * 0x9E3779B97F4A7C15ull; }
-
-/* The first slot an address may stand in; it is the first of a line. */
-static inline vmm__u64 vmm__slots_home(const vmm__slots *slots, vmm__u64 address) {
-  return (vmm__slots_hash(address) >> slots->shift) * VMM__SLOTS_PER_LINE;
-}
+static inline vmm__u64 vmm__slots_hash(uint32_t key) { return key * 0x9E3779B97F4A7C15ull; }
 
 /* Begins to fetch the line of an address. May be called without the lock. */
 static inline void vmm__slots_prefetch(vmm__slots *slots, vmm__u64 address) {
-  uintptr_t lines = atomic_load_explicit(&slots->hint_lines, memory_order_relaxed);
-  vmm__u64 line = vmm__slots_hash(address) >> atomic_load_explicit(&slots->hint_shift, memory_order_relaxed);
+  uintptr_t words = atomic_load_explicit(&slots->hint_words, memory_order_relaxed);
+  vmm__u64 line = vmm__slots_hash((uint32_t)vmm__slots_key(slots, address)) >>
+                  atomic_load_explicit(&slots->hint_shift, memory_order_relaxed);
 
-  __builtin_prefetch((const void *)(lines + line * sizeof(vmm__slot[VMM__SLOTS_PER_LINE])));
+  __builtin_prefetch((const void *)(words + line * sizeof(uint32_t[2 * VMM__SLOTS_PER_LINE])));
 }
 
-/* The slot whose key, less `mask`, is `key`, looked for from `home` on; NULL if there is none or the key is 0. slots.c */
-vmm__slot *vmm__slots_search(const vmm__slots *slots, vmm__u64 home, vmm__u64 key, vmm__u64 mask);
+/* Four words at once: the compiler makes of it what the processor has. */
+typedef uint32_t vmm__lanes __attribute__((vector_size(16), may_alias));
+typedef vmm__u64 vmm__wide_lanes __attribute__((vector_size(16)));
 
-/* The slot of the live block, neither odd nor tagged, that starts at `address` (any number below 2^64 - 256); NULL if there
- * is none. Which slot of the line it is cannot be predicted, so there is no branch for it. */
-static inline vmm__slot *vmm__slots_find(const vmm__slots *slots, vmm__u64 address) {
-  vmm__u64 home = vmm__slots_home(slots, address), key = address + VMM__SLOT_LIVE;
-  vmm__slot *line = &slots->lines[home];
-  unsigned i;
+/* All four, or-ed. */
+static inline uint32_t vmm__lanes_merge(vmm__lanes lanes) {
+  vmm__wide_lanes wide = (vmm__wide_lanes)lanes;
+  vmm__u64 both = wide[0] | wide[1];
 
-  i = (unsigned)(line[1].key == key) | (unsigned)(line[2].key == key) << 1 | (-(unsigned)(line[3].key == key) & 3);
-  if (__builtin_expect(line[i].key == key, 1)) return &line[i];
-  return vmm__slots_search(slots, home, key, 0);
+  return (uint32_t)(both | both >> 32);
 }
 
-/* The slot of the block in whatever state that starts at `address` (any number); NULL if there is none. */
-static inline vmm__slot *vmm__slots_at(const vmm__slots *slots, vmm__u64 address) {
-  vmm__slot *slot;
-
-  if ((address & VMM__SLOT_STATES) != 0 || address == 0) return NULL;
-  slot = vmm__slots_find(slots, address);
-  if (slot != NULL) return slot;
-  return vmm__slots_search(slots, vmm__slots_home(slots, address), address, VMM__SLOT_STATES);
+/* The line a key is in, unless that was full, by its first word, and the line after one. */
+static inline uint32_t vmm__slots_line(const vmm__slots *slots, uint32_t key) {
+  return (uint32_t)(vmm__slots_hash(key) >> slots->table.shift) * (2 * VMM__SLOTS_PER_LINE);
+}
+static inline uint32_t vmm__slots_line_after(const vmm__slots *slots, uint32_t line) {
+  return (line + 2 * VMM__SLOTS_PER_LINE) & ((uint32_t)slots->table.count * 2 - 1);
 }
 
-/* A table without room. */
-void vmm__slots_init(vmm__slots *slots, vmm__arena *const *labels);
-/* Precondition: fewer than `limit` are used, and the address is not there. */
-void vmm__slots_insert(vmm__slots *slots, vmm__slot slot);
-/* Empties a slot. Others may move. */
-void vmm__slots_remove(vmm__slots *slots, vmm__slot *slot);
-/* Moves all into a new table: `count` slots, a power of two, all of them empty, aligned to a line. The old one may then be
- * released. */
-void vmm__slots_move(vmm__slots *slots, vmm__slot *lines, vmm__u64 count);
+/* The info, and the place, of the slot in a line that has this key. Which it is cannot be predicted, so there is no
+ * branch for it: those that do not match count as 0. If several do (far ones share keys, an empty slot has 0) all are or-ed;
+ * the info is that of a plain block, and the place its own, if and only if it is marked so and its bin is a bin. */
+static inline uint32_t vmm__slots_look(const vmm__slots *slots, uint32_t line, uint32_t key, uint32_t *place) {
+  const vmm__lanes *lanes = (const vmm__lanes *)(const void *)&slots->table.words[line];
+  const vmm__lanes keys = {key, key, key, key}, low = {0, 1, 2, 3}, high = {4, 5, 6, 7};
+  vmm__lanes is_low = (vmm__lanes)(lanes[0] == keys), is_high = (vmm__lanes)(lanes[1] == keys);
+
+  *place = line + vmm__lanes_merge((is_low & low) | (is_high & high));
+  return vmm__lanes_merge((is_low & lanes[2]) | (is_high & lanes[3]));
+}
+
+/* The place of the block in whatever state that starts at `address` (any number); SLOT_NONE if there is none. */
+uint32_t vmm__slots_at(const vmm__slots *slots, vmm__u64 address);
+
+/* A table without room for a space that begins at `base`. */
+void vmm__slots_init(vmm__slots *slots, vmm__u64 base, const vmm__records *records);
+/* A live block's slot. Precondition: fewer than `limit` are used, and the address is not there. */
+void vmm__slots_insert(vmm__slots *slots, vmm__u64 address, uint32_t info, uint32_t id);
+/* Empties a slot. No other moves. */
+void vmm__slots_remove(vmm__slots *slots, uint32_t place);
+
+/* Bytes of a table, what it takes to begin at a line included. */
+vmm__u64 vmm__slots_bytes(vmm__u64 count);
+/* From now on the table is a new one, in memory that is all zero: `count` slots, a power of two, not above 2^MOST_SLOTS_LOG2.
+ * Returns the old one. All but quick blocks are in the new one too; those are put there one by one: the place in the new
+ * table of the block that has this place in the old one, not yet in a list. */
+vmm__slot_table vmm__slots_renew(vmm__slots *slots, void *memory, vmm__u64 count);
+uint32_t vmm__slots_bring(vmm__slots *slots, const vmm__slot_table *old, uint32_t place);
 
 /* Slots that may be in use of `count`: beyond that searches get long. */
 static inline vmm__u64 vmm__slots_limit(vmm__u64 count) { return count - count / 8; }
-/* ... and those that live blocks may use: the others are for quick ones. With fewer of them, allocs and frees of a pool
- * that happens to hold almost as many blocks as the table would bear cost many times as much (measured: eight times). */
-static inline vmm__u64 vmm__slots_room(vmm__u64 count) { return count / 2; }
+/* ... and those that live blocks may use: the others are for quick ones, of which there are some thousands at most in one
+ * arena. With fewer of them, allocs and frees of a pool that happens to hold almost as many blocks as the table would bear
+ * cost many times as much (measured: eight times); with more, the table is larger than a core's own cache sooner. */
+static inline vmm__u64 vmm__slots_room(vmm__u64 count) {
+  return vmm__slots_limit(count) - vmm__min(count * 3 / 8, 8192);
+}
 
 #endif

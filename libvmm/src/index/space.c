@@ -61,8 +61,9 @@ static inline vmm__u64 take_block(vmm__space *space, vmm__arena *arena, uint32_t
   uint32_t block_id = carve(space, arena, id, block->address, block->size);
   vmm__record *record = vmm__space_record(space, block_id);
   vmm__u64 units = block->size >> VMM__UNIT_SHIFT, waste = block->size - block->requested;
-  vmm__u64 key = block->address + VMM__SLOT_LIVE;
+  vmm__u64 key = vmm__slots_key(&space->slots, block->address);
   unsigned bin = 0;
+  uint32_t info;
   bool whole = false;
 
   record->size_flags = block->size;
@@ -72,17 +73,14 @@ static inline vmm__u64 take_block(vmm__space *space, vmm__arena *arena, uint32_t
     space->ids[arena->id].stuck++;
     whole = false;
   }
-  if (!whole || waste > VMM__SLOT_MOST_WASTE) {
-    key |= VMM__SLOT_ODD;
+  if (whole && waste <= VMM__SLOT_MOST_WASTE && block->tag == 0 && key <= UINT32_MAX) {
+    info = vmm__slot_plain(bin, (uint32_t)waste);
+  } else {
+    info = VMM__SLOT_ODD | (block->tag != 0 ? VMM__SLOT_TAGGED : 0) | (key > UINT32_MAX ? VMM__SLOT_FAR : 0);
     record->requested = block->requested;
-    bin = 0;
-    waste = 0;
+    if (block->tag != 0) *vmm__record_tag(&space->records, block_id) = block->tag;
   }
-  if (block->tag != 0) {
-    key |= VMM__SLOT_TAGGED;
-    *vmm__record_tag(&space->records, block_id) = block->tag;
-  }
-  vmm__slots_insert(&space->slots, (vmm__slot){key, block_id, vmm__slot_bin_waste(bin, waste)});
+  vmm__slots_insert(&space->slots, block->address, info, block_id);
   space->whole_bytes += block->size;
   space->quick_floor = vmm__saturating_sub(space->whole_bytes, space->quick_limit);
   space->block_bytes += block->size;
@@ -259,26 +257,27 @@ void vmm__space_release(vmm__space *space, vmm__arena *arena, uint32_t id, vmm__
 }
 
 bool vmm__space_free(vmm__space *space, vmm__u64 address, unsigned arena_id, vmm__block *out) {
-  vmm__slot *slot = vmm__slots_at(&space->slots, address);
+  uint32_t place = vmm__slots_at(&space->slots, address), info, id;
   vmm__arena *arena;
   vmm__block block;
-  uint32_t id;
 
-  if (slot == NULL || (slot->key & VMM__SLOT_LIVE) == 0) return false;
-  vmm__space_describe(space, slot, &block);
+  if (place == VMM__SLOT_NONE) return false;
+  info = *vmm__slots_info(&space->slots, place);
+  if (!vmm__slot_is_live(info)) return false;
+  vmm__space_describe(space, place, &block);
   if (out != NULL) *out = block;
   if (block.arena != VMM__ARENA_IDLE) {
     if (space->ids[block.arena].sticky) arena_id = block.arena;
     vmm__arena_unstuck(space, block.arena);
   }
   arena = space->arenas[arena_id];
-  if (slot->key == address + VMM__SLOT_LIVE && vmm__quick_keep_anyway(space, arena, &slot)) return true;
-  id = slot->id;
+  if ((info & VMM__SLOT_PLAIN) != 0 && vmm__quick_keep_anyway(space, arena, place)) return true;
+  id = vmm__slots_id(&space->slots, place);
   space->block_bytes -= block.size;
   space->requested_bytes -= block.requested;
   space->block_count--;
   space->whole_bytes -= block.size;
-  vmm__slots_remove(&space->slots, slot);
+  vmm__slots_remove(&space->slots, place);
   vmm__space_release(space, arena, id, vmm__space_record(space, id), block.size);
   return true;
 }

@@ -23,18 +23,15 @@
 #include "index/records.h"
 #include "index/slots.h"
 
-#define VMM__UNIT_SHIFT 8u
-
 /* The largest block that can be kept whole, 64 MiB; its bin begins the last word of those that have a list. */
 #define VMM__QUICK_LARGEST_UNITS (1u << (VMM__QUICK_WORDS + VMM__BIN_BITS - 2))
 
-/* The bin that 4 MiB begin, see vmm__quick_bin_near. */
+/* The bin that 4 MiB begin, see vmm__quick_init. */
 #define VMM__QUICK_NEAR_LAST (9u * VMM__BINS_PER_WORD)
 
-/* A slot holds the bin and what the block has beyond what was asked for: 1/32 of it, or 1/10 where that is less than 4 MiB,
- * and less than a unit. */
-_Static_assert(VMM__QUICK_BINS < 1u << (32 - VMM__SLOT_WASTE_BITS), "a slot holds every bin");
-_Static_assert((VMM__QUICK_LARGEST_UNITS / 32 + 2) << VMM__UNIT_SHIFT < 1u << VMM__SLOT_WASTE_BITS,
+/* A slot holds the bin and what the block has beyond what was asked for. Up to 4 MiB that is less than six bins are apart,
+ * above less than two; they are furthest apart, a 64th of 32 MiB, in the last word before the largest. */
+_Static_assert((VMM__QUICK_LARGEST_UNITS / 64) << VMM__UNIT_SHIFT <= 1u << VMM__SLOT_WASTE_BITS,
                "a slot holds what a block may waste");
 
 typedef struct vmm__block {

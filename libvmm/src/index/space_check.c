@@ -12,7 +12,7 @@
   } while (0)
 
 typedef struct totals {
-  vmm__u64 blocks, block_bytes, requested, ranges, free_bytes, quick, quick_bytes;
+  vmm__u64 blocks, block_bytes, requested, ranges, free_bytes, quick, quick_bytes, quick_places;
   vmm__u64 label_ranges[VMM__ARENAS], label_bytes[VMM__ARENAS];
   uint32_t stuck[VMM__ARENAS];
 } totals;
@@ -28,32 +28,40 @@ static bool check_bits(const vmm__arena *arena, const char **what) {
   return true;
 }
 
+/* A number for a slot that tells it from others, also in a sum. */
+static vmm__u64 fingerprint(uint32_t place) {
+  vmm__u64 hash = vmm__slots_hash(place + 1);
+
+  return (hash ^ hash >> 29) * (hash | 1);
+}
+
 /* A block and its slot. */
 static bool check_block(const vmm__space *space, uint32_t id, totals *sum, const char **what) {
   const vmm__record *record = vmm__space_record(space, id);
-  const vmm__slot *slot = vmm__slots_at(&space->slots, record->address);
+  uint32_t place = vmm__slots_at(&space->slots, record->address), info;
   vmm__u64 size = vmm__record_size(record);
   vmm__block block;
-  unsigned state;
 
-  BROKEN_IF(slot == NULL || slot->id != id, "index: a block is not in the hash");
-  vmm__space_describe(space, slot, &block);
-  BROKEN_IF(block.size != size, "index: a block and its slot disagree about the size");
-  state = (unsigned)(slot->key & VMM__SLOT_STATES);
-  if ((state & VMM__SLOT_LIVE) != 0) {
-    BROKEN_IF((state & ~(VMM__SLOT_LIVE | VMM__SLOT_ODD | VMM__SLOT_TAGGED)) != 0, "index: a block has no known state");
-    BROKEN_IF(block.arena >= space->arena_count, "index: a block sticks to no arena");
-    BROKEN_IF(vmm__record_arena(record) != block.arena, "index: a block that is not odd sticks to an arena");
-    sum->stuck[block.arena]++;
-    sum->blocks++;
-    sum->block_bytes += size;
-    sum->requested += block.requested;
-  } else {
-    BROKEN_IF(state != VMM__SLOT_QUICK, "index: a quick block has another state");
+  BROKEN_IF(place == VMM__SLOT_NONE || vmm__slots_id(&space->slots, place) != id, "index: a block is not in the hash");
+  info = *vmm__slots_info(&space->slots, place);
+  if (!vmm__slot_is_live(info)) {
+    BROKEN_IF((info & ~(VMM__SLOT_QUICK - 1)) != VMM__SLOT_QUICK, "index: a quick block has another state");
     BROKEN_IF(vmm__record_arena(record) != 0, "index: a quick block sticks to an arena");
     sum->quick++;
     sum->quick_bytes += size;
+    sum->quick_places += fingerprint(place);
+    return true;
   }
+  if ((info & VMM__SLOT_PLAIN) != 0) BROKEN_IF(vmm__slot_bin(info) >= VMM__QUICK_BINS, "index: a block has no bin");
+  else BROKEN_IF((info & ~(VMM__SLOT_TAGGED | VMM__SLOT_FAR)) != VMM__SLOT_ODD, "index: a block has no known state");
+  vmm__space_describe(space, place, &block);
+  BROKEN_IF(block.size != size, "index: a block and its slot disagree about the size");
+  BROKEN_IF(block.arena >= space->arena_count, "index: a block sticks to no arena");
+  BROKEN_IF(vmm__record_arena(record) != block.arena, "index: a block that is not odd sticks to an arena");
+  sum->stuck[block.arena]++;
+  sum->blocks++;
+  sum->block_bytes += size;
+  sum->requested += block.requested;
   return true;
 }
 
@@ -124,28 +132,37 @@ static bool check_bins(const vmm__space *space, const vmm__arena *arena, const t
   return true;
 }
 
-static bool check_quick_bin(const vmm__space *space, const vmm__arena *arena, unsigned bin, const char **what) {
+/* A list of quick blocks. `places`: those listed are added, all that is quick is to be listed once. */
+static bool check_quick_bin(const vmm__space *space, const vmm__arena *arena, unsigned bin, vmm__u64 *places,
+                            const char **what) {
   const vmm__slots *slots = &space->slots;
   unsigned count = arena->kept[bin].count;
+  uint32_t place = arena->kept[bin].first;
 
   BROKEN_IF(count > VMM__QUICK_PER_BIN, "index: too many quick blocks of a size");
-  BROKEN_IF(count != 0 && bin > arena->top, "index: a quick block above the top");
+  BROKEN_IF((count != 0) != (arena->quick_bits[bin / VMM__BINS_PER_WORD] >> bin % VMM__BINS_PER_WORD & 1),
+            "index: a bin of quick blocks and its bit disagree");
   BROKEN_IF(count != 0 && space->ids[arena->id].sticky, "index: a quick block in an arena that is sticky");
-  for (unsigned i = 0; i < count; i++) {
-    const vmm__slot *slot;
+  BROKEN_IF(arena->kept[bin].near != space->first.kept[bin].near || (arena->kept[bin].near & 1) == 0,
+            "index: bins are near others than they were");
+  for (; count != 0; count--) {
+    uint32_t info;
 
-    BROKEN_IF(arena->quick[i][bin] >= slots->count, "index: what is listed is no slot");
-    slot = &slots->lines[arena->quick[i][bin]];
-    BROKEN_IF((slot->key & VMM__SLOT_STATES) != VMM__SLOT_QUICK, "index: what is listed is no quick block");
-    BROKEN_IF(slot->bin_waste != vmm__slot_bin_waste(bin, arena->slot_mark | i),
-              "index: a quick block is listed at another place");
+    BROKEN_IF(place >= 2 * slots->table.count || (place & VMM__SLOTS_PER_LINE) != 0,
+              "index: what is listed is no slot");
+    info = *vmm__slots_info(slots, place);
+    BROKEN_IF((info & ~(VMM__SLOT_QUICK - 1)) != VMM__SLOT_QUICK, "index: what is listed is no quick block");
+    BROKEN_IF(vmm__record_size(vmm__space_record(space, vmm__slots_id(slots, place))) != arena->kept[bin].size,
+              "index: a quick block is listed as one of another size");
+    *places += fingerprint(place);
+    place = vmm__slot_next(info);
   }
   return true;
 }
 
 /* All arenas, whether open or not: one that is not must be empty, or else the sums would miss something. */
 static bool check_arenas(const vmm__space *space, const totals *sum, const char **what) {
-  vmm__u64 listed = 0, can_be_opened = 0;
+  vmm__u64 listed = 0, places = 0, can_be_opened = 0;
 
   for (unsigned i = 0; i < space->arena_count; i++) {
     const vmm__arena *arena = space->labels[i];
@@ -154,9 +171,9 @@ static bool check_arenas(const vmm__space *space, const totals *sum, const char 
     BROKEN_IF(arena->label != i || arena->id >= space->arena_count || space->arenas[arena->id] != arena,
               "index: an arena and its number disagree");
     if (!check_bits(arena, what) || !check_bins(space, arena, sum, what)) return false;
-    BROKEN_IF(arena->top >= VMM__QUICK_BINS, "index: the top of quick blocks is no bin");
+    BROKEN_IF(arena->quick_bits[VMM__QUICK_WORDS] != 0, "index: a bit for a bin that is not there");
     for (unsigned bin = 0; bin < VMM__QUICK_BINS; bin++) {
-      if (!check_quick_bin(space, arena, bin, what)) return false;
+      if (!check_quick_bin(space, arena, bin, &places, what)) return false;
       listed += arena->kept[bin].count;
     }
     BROKEN_IF(!space->ids[arena->id].open && vmm__space_arena_bytes(space, arena->id) != 0,
@@ -165,7 +182,7 @@ static bool check_arenas(const vmm__space *space, const totals *sum, const char 
     BROKEN_IF(id->sticky && !id->open, "index: an arena that is not open is sticky");
     can_be_opened += !id->open && id->stuck == 0;
   }
-  BROKEN_IF(listed != sum->quick, "index: a quick block is not listed");
+  BROKEN_IF(listed != sum->quick || places != sum->quick_places, "index: a quick block is not listed");
   for (unsigned id = space->free_id; id != 0; id = space->ids[id].next) {
     BROKEN_IF(id >= space->arena_count || space->ids[id].open || space->ids[id].stuck != 0 || can_be_opened-- == 0,
               "index: an arena that can be opened is in use");
@@ -175,11 +192,29 @@ static bool check_arenas(const vmm__space *space, const totals *sum, const char 
   return true;
 }
 
-static bool check_slots_and_records(const vmm__space *space, const totals *sum, const char **what) {
-  vmm__u64 slots = 0, chained = 0;
+/* That all blocks are there is known: that there is nothing else, and who is counted as not in their own line. */
+static bool check_slots(const vmm__space *space, const totals *sum, const char **what) {
+  const vmm__slot_table *table = &space->slots.table;
+  vmm__u64 lines = table->count / VMM__SLOTS_PER_LINE, slots = 0, behind = 0, spilt = 0;
 
-  for (vmm__u64 i = 0; i < space->slots.count; i++) slots += space->slots.lines[i].key != 0;
+  for (vmm__u64 line = 0; line < lines; line++) {
+    spilt += table->spilt[line];
+    for (unsigned i = 0; i < VMM__SLOTS_PER_LINE; i++) {
+      uint32_t place = (uint32_t)(line * 2 * VMM__SLOTS_PER_LINE + i);
+
+      if (*vmm__slots_info(&space->slots, place) == 0) continue;
+      slots++;
+      behind += (line - (vmm__slots_hash(table->words[place]) >> table->shift)) & (lines - 1);
+    }
+  }
   BROKEN_IF(slots != sum->blocks + sum->quick, "index: the hash holds another number of blocks");
+  BROKEN_IF(spilt != behind, "index: the count of blocks that are not in their own line is wrong");
+  return true;
+}
+
+static bool check_records(const vmm__space *space, const totals *sum, const char **what) {
+  vmm__u64 chained = 0;
+
   for (uint32_t id = space->records.free_head; id != 0; id = vmm__space_record(space, id)->next) {
     BROKEN_IF(id >= space->records.used || chained++ >= space->records.free_count,
               "index: a free record's link is wrong");
@@ -198,7 +233,7 @@ bool vmm__space_check(const vmm__space *space, const char **what) {
   memset(&sum, 0, sizeof sum);
   if (space->records.chunk_count != 0) {
     if (!check_ranges(space, &sum, what) || !check_arenas(space, &sum, what)) return false;
-    if (!check_slots_and_records(space, &sum, what)) return false;
+    if (!check_slots(space, &sum, what) || !check_records(space, &sum, what)) return false;
   }
   BROKEN_IF(sum.blocks != space->block_count || sum.blocks + sum.quick > space->slots.limit,
             "index: the count of blocks is wrong");

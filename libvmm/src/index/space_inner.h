@@ -103,8 +103,8 @@ static inline bool vmm__arena_has(const vmm__arena *arena, const vmm__record *re
 /* Makes a record that is in the list, and in no bin, a free range of an arena, one with those of it that touch it.
  * space.c */
 void vmm__space_release(vmm__space *space, vmm__arena *arena, uint32_t id, vmm__record *record, vmm__u64 size);
-/* What the block in a slot is. space_query.c */
-void vmm__space_describe(const vmm__space *space, const vmm__slot *slot, vmm__block *out);
+/* What the live block in a slot is. space_query.c */
+void vmm__space_describe(const vmm__space *space, uint32_t place, vmm__block *out);
 
 /* An arena that is all zero but for its list gets a label and an id of its own; `first` is label and id 0. arena.c */
 void vmm__arena_enter(vmm__space *space, vmm__arena *arena);
@@ -122,11 +122,15 @@ void vmm__quick_settle(vmm__space *space, vmm__arena *arena);
 bool vmm__quick_settle_one(vmm__space *space, vmm__arena *arena, vmm__u64 size);
 /* Makes free ranges of the largest quick blocks, down to half the size of the first. False if there is none. quick.c */
 bool vmm__quick_settle_largest(vmm__space *space, vmm__arena *arena);
-/* Frees a live block without flags, for which there is no room, by keeping it all the same: alone, or in place of a larger
- * quick block of its arena. False: it still lives. Its slot may have moved; the bounds are reckoned in any case. quick.c */
-bool vmm__quick_keep_anyway(vmm__space *space, vmm__arena *arena, vmm__slot **slot);
+/* Frees a plain block, for which there is no room, by keeping it all the same: alone, or in place of a larger quick block of
+ * its arena. False: it still lives. The bounds are reckoned in any case. quick.c */
+bool vmm__quick_keep_anyway(vmm__space *space, vmm__arena *arena, uint32_t place);
 /* Moves the quick blocks of one arena into another; those it has no room for become ranges there. quick.c */
 void vmm__quick_move(vmm__space *space, vmm__arena *from, vmm__arena *into);
+/* Brings the quick blocks of an arena from the table of slots that was into the one that is. quick.c */
+void vmm__quick_bring(vmm__space *space, vmm__arena *arena, const vmm__slot_table *old);
+/* The next bin from `bin` on that has a quick block. False if there is none. quick.c */
+bool vmm__quick_bin_from(const vmm__arena *arena, unsigned *bin);
 
 /* The record that begins a wholly free [address, address + size): it holds `address`, and the rest lies in those that
  * follow, of whatever arenas. 0 if it is not free. space_query.c */

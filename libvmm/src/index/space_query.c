@@ -41,15 +41,15 @@ static uint32_t locate_from(const vmm__space *space, uint32_t id, vmm__u64 addre
 
 uint32_t vmm__space_locate(const vmm__space *space, vmm__u64 address) {
   uint32_t id;
-  const vmm__slot *slot;
+  uint32_t place;
 
   if (!has_records(space)) return 0;
   id = vmm__space_record(space, 0)->prev;
   if (id == 0 || vmm__space_record(space, id)->address <= address) return id;
   id = vmm__space_record(space, 0)->next;
   if (vmm__space_record(space, id)->address > address) return 0;
-  slot = vmm__slots_at(&space->slots, address);
-  if (slot != NULL) return slot->id;
+  place = vmm__slots_at(&space->slots, address);
+  if (place != VMM__SLOT_NONE) return vmm__slots_id(&space->slots, place);
   /* Any record in use is in the list, whatever it was when the cursor was set. */
   id = locate_from(space, space->cursor, address);
   if (id == 0) id = locate_from(space, vmm__space_record(space, 0)->next, address); /* a walk that frees as it goes */
@@ -64,57 +64,60 @@ static uint32_t locate_and_remember(vmm__space *space, vmm__u64 address) {
   return id;
 }
 
-void vmm__space_describe(const vmm__space *space, const vmm__slot *slot, vmm__block *out) {
+void vmm__space_describe(const vmm__space *space, uint32_t place, vmm__block *out) {
+  uint32_t info = *vmm__slots_info(&space->slots, place), id;
   const vmm__record *record;
 
-  out->address = vmm__slot_address(slot);
   out->arena = VMM__ARENA_IDLE;
-  out->tag = (slot->key & VMM__SLOT_TAGGED) != 0 ? *vmm__record_tag(&space->records, slot->id) : 0;
-  if ((slot->key & VMM__SLOT_ODD) == 0) {
-    out->size = space->first.kept[vmm__slot_bin(slot)].size;
-    out->requested = out->size - vmm__slot_waste(slot);
+  out->tag = 0;
+  if ((info & VMM__SLOT_PLAIN) != 0) {
+    out->address = vmm__slots_address(&space->slots, place);
+    out->size = space->first.kept[vmm__slot_bin(info)].size;
+    out->requested = out->size - vmm__slot_waste(info);
     return;
   }
-  record = vmm__space_record(space, slot->id);
+  id = vmm__slots_id(&space->slots, place);
+  record = vmm__space_record(space, id);
+  if ((info & VMM__SLOT_TAGGED) != 0) out->tag = *vmm__record_tag(&space->records, id);
+  out->address = record->address;
   out->arena = vmm__record_arena(record);
   out->size = vmm__record_size(record);
   out->requested = record->requested;
 }
 
-/* The slot of the live block that a record stands for; NULL if it is a free range or a quick block. */
-static const vmm__slot *live_slot(const vmm__space *space, const vmm__record *record) {
-  const vmm__slot *slot = vmm__record_is_free(record) ? NULL : vmm__slots_at(&space->slots, record->address);
+/* The place of the live block that a record stands for; SLOT_NONE if it is a free range or a quick block. */
+static uint32_t live_place(const vmm__space *space, const vmm__record *record) {
+  uint32_t place = vmm__record_is_free(record) ? VMM__SLOT_NONE : vmm__slots_at(&space->slots, record->address);
 
-  return slot == NULL || (slot->key & VMM__SLOT_LIVE) == 0 ? NULL : slot;
+  if (place == VMM__SLOT_NONE || !vmm__slot_is_live(*vmm__slots_info(&space->slots, place))) return VMM__SLOT_NONE;
+  return place;
 }
 
 bool vmm__space_find(vmm__space *space, vmm__u64 address, vmm__block *out) {
-  uint32_t id = locate_and_remember(space, address);
+  uint32_t id = locate_and_remember(space, address), place;
   const vmm__record *record;
-  const vmm__slot *slot;
 
   if (id == 0) return false;
   record = vmm__space_record(space, id);
   if (address - record->address >= vmm__record_size(record)) return false;
-  slot = live_slot(space, record);
-  if (slot != NULL && out != NULL) vmm__space_describe(space, slot, out);
-  return slot != NULL;
+  place = live_place(space, record);
+  if (place != VMM__SLOT_NONE && out != NULL) vmm__space_describe(space, place, out);
+  return place != VMM__SLOT_NONE;
 }
 
 bool vmm__space_next_block(vmm__space *space, vmm__u64 address, vmm__block *out) {
-  const vmm__slot *slot = NULL;
-  uint32_t id;
+  uint32_t id, place = VMM__SLOT_NONE;
 
   if (!has_records(space)) return false;
   id = locate_and_remember(space, address);
   if (id == 0 || vmm__space_record(space, id)->address < address) id = vmm__space_record(space, id)->next;
   for (; id != 0; id = vmm__space_record(space, id)->next) {
-    slot = live_slot(space, vmm__space_record(space, id));
-    if (slot != NULL) break;
+    place = live_place(space, vmm__space_record(space, id));
+    if (place != VMM__SLOT_NONE) break;
   }
-  if (slot == NULL) return false;
+  if (place == VMM__SLOT_NONE) return false;
   space->cursor = id;
-  if (out != NULL) vmm__space_describe(space, slot, out);
+  if (out != NULL) vmm__space_describe(space, place, out);
   return true;
 }
 
@@ -148,7 +151,7 @@ vmm__u64 vmm__space_bytes_in(vmm__space *space, vmm__u64 address, vmm__u64 size)
 
     if (record->address >= end) break;
     space->cursor = id;
-    if (vmm__record_end(record) <= address || live_slot(space, record) == NULL) continue;
+    if (vmm__record_end(record) <= address || live_place(space, record) == VMM__SLOT_NONE) continue;
     bytes += vmm__min(vmm__record_end(record), end) - vmm__max(record->address, address);
   }
   return bytes;

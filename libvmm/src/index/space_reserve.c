@@ -1,18 +1,14 @@
 /* The free space of a pool: beginning, end, and reserving records, hash slots and arenas ahead of need. */
-#include <stddef.h>
 #include <string.h>
 
 #include "index/space_inner.h"
 
 #define FIRST_SLOTS_LOG2 10u
-#define MOST_SLOTS_LOG2 31u
 #define RECORDS_PER_OPERATION 2u /* an aligned alloc out of the middle of a range takes two */
 #define RECORDS_PER_BLOCK 2u     /* with the free range behind it */
 #define RECORDS_BESIDES 64u      /* the sentinel, what ready asks for, and free ranges between holes */
 
 #define TABLE_BITS 22u /* of a hint: log2 of the longest chunk table, and 1 */
-
-#define LINE sizeof(vmm__slot[VMM__SLOTS_PER_LINE])
 
 struct vmm__space_spare {
   vmm__records_spare records;
@@ -20,9 +16,6 @@ struct vmm__space_spare {
   vmm__u64 slot_count;
   vmm__arena *arenas;
 };
-
-/* Slots and what it takes to begin them at a line. */
-static vmm__u64 slots_bytes(vmm__u64 count) { return count * sizeof(vmm__slot) + LINE; }
 
 /* A hint is: chunks to add in bits 0-23, log2 of the slots to have in 24-31, length of the chunk table in 32-53, arenas to
  * add in 54-63. */
@@ -35,7 +28,7 @@ void vmm__space_init(vmm__space *space, const vmm_host_memory *memory, vmm__u64 
   vmm__records_init(&space->records);
   space->memory = *memory;
   space->base = base;
-  vmm__slots_init(&space->slots, space->labels);
+  vmm__slots_init(&space->slots, base, &space->records);
   vmm__arena_enter(space, &space->first);
   space->ids[VMM__ARENA_IDLE].open = true;
 }
@@ -52,7 +45,7 @@ static void release_arenas(const vmm_host_memory *memory, vmm__arena *arena) {
 void vmm__space_destroy(vmm__space *space) {
   release_arenas(&space->memory, space->allocated);
   vmm__records_destroy(&space->records, &space->memory);
-  vmm__memory_release(&space->memory, space->slots_memory, slots_bytes(space->slots.count), 1);
+  vmm__memory_release(&space->memory, space->slots_memory, vmm__slots_bytes(space->slots.table.count), 1);
   vmm__space_init(space, &space->memory, space->base);
 }
 
@@ -65,7 +58,7 @@ static vmm__u64 record_total(const vmm__space *space) {
 static void set_block_limit(vmm__space *space) {
   vmm__u64 blocks = vmm__saturating_sub(record_total(space), RECORDS_BESIDES) / RECORDS_PER_BLOCK;
 
-  space->block_limit = vmm__min(vmm__slots_room(space->slots.count), blocks);
+  space->block_limit = vmm__min(vmm__slots_room(space->slots.table.count), blocks);
 }
 
 /* Arenas that are missing until `arenas` can be opened, or until there are all there can be. */
@@ -84,9 +77,9 @@ vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations, unsigned
   uint32_t chunks = vmm__records_needed(&space->records, vmm__max(records, space->records.free_count + missing));
   unsigned slots_log2 = 0, more = arenas_needed(space, arenas);
 
-  if (blocks > vmm__slots_room(space->slots.count)) {
+  if (blocks > vmm__slots_room(space->slots.table.count)) {
     slots_log2 = FIRST_SLOTS_LOG2;
-    while (slots_log2 < MOST_SLOTS_LOG2 && vmm__slots_room(1ull << slots_log2) < blocks) slots_log2++;
+    while (slots_log2 <= VMM__MOST_SLOTS_LOG2 && vmm__slots_room(1ull << slots_log2) < blocks) slots_log2++;
   }
   if (chunks == 0 && slots_log2 == 0 && more == 0) return 0;
   return hint_of(chunks, slots_log2, chunks == 0 ? 0 : vmm__records_table_needed(&space->records, chunks), more);
@@ -94,10 +87,9 @@ vmm__u64 vmm__space_short(const vmm__space *space, vmm__u64 operations, unsigned
 
 static bool make_arenas(vmm__space_spare *spare, const vmm_host_memory *memory, unsigned count) {
   for (; count != 0; count--) {
-    vmm__arena *arena = vmm__memory_allocate_raw(memory, 1, sizeof *arena);
+    vmm__arena *arena = vmm__memory_allocate(memory, 1, sizeof *arena);
 
     if (arena == NULL) return false;
-    memset(arena, 0, offsetof(vmm__arena, quick)); /* the list is most of it, and many never use it */
     arena->next = spare->arenas;
     spare->arenas = arena;
   }
@@ -112,9 +104,10 @@ vmm__space_spare *vmm__space_spare_make(const vmm_host_memory *memory, vmm__u64 
   if (spare == NULL) return NULL;
   if (!vmm__records_prepare(&spare->records, memory, chunks, table)) goto fail;
   if (!make_arenas(spare, memory, arenas)) goto fail;
+  if (slots_log2 > VMM__MOST_SLOTS_LOG2) goto fail; /* places end there */
   if (slots_log2 != 0) {
     spare->slot_count = 1ull << slots_log2;
-    spare->slots_memory = vmm__memory_allocate(memory, slots_bytes(spare->slot_count), 1);
+    spare->slots_memory = vmm__memory_allocate(memory, vmm__slots_bytes(spare->slot_count), 1);
     if (spare->slots_memory == NULL) goto fail;
   }
   return spare;
@@ -126,15 +119,14 @@ fail:
 void vmm__space_spare_adopt(vmm__space *space, vmm__space_spare *spare) {
   vmm__records_adopt(&space->records, &spare->records);
   set_block_limit(space);
-  if (spare->slot_count > space->slots.count) {
-    char *memory = spare->slots_memory;
-    vmm__u64 old_count = space->slots.count;
+  if (spare->slot_count > space->slots.table.count) {
+    void *memory = spare->slots_memory;
+    vmm__slot_table old = vmm__slots_renew(&space->slots, memory, spare->slot_count);
 
+    for (unsigned label = 0; label < space->arena_count; label++) vmm__quick_bring(space, space->labels[label], &old);
     spare->slots_memory = space->slots_memory;
+    spare->slot_count = old.count;
     space->slots_memory = memory;
-    memory += (LINE - (uintptr_t)memory % LINE) % LINE;
-    vmm__slots_move(&space->slots, (vmm__slot *)(void *)memory, spare->slot_count);
-    spare->slot_count = old_count;
     set_block_limit(space);
   }
   while (spare->arenas != NULL && space->arena_count < VMM__ARENAS) {
@@ -149,6 +141,6 @@ void vmm__space_spare_release(const vmm_host_memory *memory, vmm__space_spare *s
   if (spare == NULL) return;
   vmm__records_release(&spare->records, memory);
   release_arenas(memory, spare->arenas);
-  vmm__memory_release(memory, spare->slots_memory, slots_bytes(spare->slot_count), 1);
+  vmm__memory_release(memory, spare->slots_memory, vmm__slots_bytes(spare->slot_count), 1);
   vmm__memory_release(memory, spare, 1, sizeof *spare);
 }

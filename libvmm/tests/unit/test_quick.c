@@ -211,12 +211,12 @@ TEST(quick_block_of_a_smaller_size_displaces_a_larger_one) {
     vmm__u64 before = vmm__space_quick_count(&space);
 
     if (!vmm__quick_free(&space, block[k], VMM__ARENA_IDLE)) {
-      const vmm__slot *slot;
+      uint32_t place;
 
       CHECK(vmm__space_free(&space, block[k], VMM__ARENA_IDLE, NULL));
-      slot = vmm__slots_at(&space.slots, block[k]);
-      if (slot != NULL) { /* it was kept, and another one not any more */
-        CHECK_EQ(slot->key, block[k] + VMM__SLOT_QUICK);
+      place = vmm__slots_at(&space.slots, block[k]);
+      if (place != VMM__SLOT_NONE) { /* it was kept, and another one not any more */
+        CHECK(!vmm__slot_is_live(*vmm__slots_info(&space.slots, place)));
         CHECK_EQ(vmm__space_quick_count(&space), before);
         displaced++;
       }

@@ -22,17 +22,24 @@ static vmm__space space;
   } while (0)
 
 static void damage_slots(void) {
-  for (vmm__u64 i = 0; i < space.slots.count; i++) {
-    vmm__slot *slot = &space.slots.lines[i];
+  for (uint32_t place = 0; place < 2 * space.slots.table.count; place++) {
+    uint32_t *key = &space.slots.table.words[place], *info = vmm__slots_info(&space.slots, place);
+    uint32_t *id = &space.slots.table.ids[vmm__slot_number(place)];
 
-    if (slot->key == 0) continue;
-    DAMAGE(slot->key, 0);
-    DAMAGE(slot->key, slot->key ^ VMM__SLOT_LIVE ^ VMM__SLOT_QUICK);
-    DAMAGE(slot->key, slot->key | 8);
-    DAMAGE(slot->id, slot->id + 1);
-    if ((slot->key & VMM__SLOT_ODD) == 0) DAMAGE(slot->bin_waste, slot->bin_waste + 1);
-    if ((slot->key & VMM__SLOT_ODD) == 0) DAMAGE(slot->bin_waste, slot->bin_waste + (1u << VMM__SLOT_WASTE_BITS));
+    if ((place & VMM__SLOTS_PER_LINE) != 0 || *info == 0) continue;
+    DAMAGE(*key, 0);
+    DAMAGE(*key, *key + 1);
+    DAMAGE(*info, 0);
+    DAMAGE(*info, *info ^ VMM__SLOT_QUICK);
+    DAMAGE(*info, *info ^ VMM__SLOT_PLAIN);
+    if ((*info & VMM__SLOT_PLAIN) != 0) DAMAGE(*info, *info | VMM__SLOT_ODD);
+    if (*info < VMM__SLOT_QUICK) DAMAGE(*info, *info ^ VMM__SLOT_FAR);
+    if (*info < VMM__SLOT_QUICK) DAMAGE(*info, *info | 4);
+    DAMAGE(*id, *id + 1);
+    if ((*info & VMM__SLOT_PLAIN) != 0) DAMAGE(*info, *info + 1);
+    if ((*info & VMM__SLOT_PLAIN) != 0) DAMAGE(*info, *info + (1u << VMM__SLOT_WASTE_BITS));
   }
+  DAMAGE(space.slots.table.spilt[3], space.slots.table.spilt[3] + 1);
 }
 
 static void damage_arenas(unsigned a, unsigned b) {
@@ -43,7 +50,6 @@ static void damage_arenas(unsigned a, unsigned b) {
   DAMAGE(one->id, b);
   DAMAGE(one->label, b);
   DAMAGE(one->mark, space.arenas[b]->mark);
-  DAMAGE(one->slot_mark, space.arenas[b]->slot_mark);
   DAMAGE(one->kept[4].count, 0);
   DAMAGE(space.arenas[a], space.arenas[b]);
   DAMAGE(space.ids[a].open, false);
@@ -57,6 +63,24 @@ static void damage_arenas(unsigned a, unsigned b) {
   DAMAGE(space.free_id, (uint16_t)a);
   DAMAGE(space.ids[space.free_id].sticky, true);
   DAMAGE(space.ids[space.free_id].open, true);
+}
+
+static void damage_quick_blocks(unsigned a) {
+  uint32_t first = space.first.kept[4].first, *next = vmm__slots_info(&space.slots, first);
+
+  DAMAGE(space.first.quick_bits[0], 0);
+  DAMAGE(space.first.quick_bits[0], space.first.quick_bits[0] | 1);
+  DAMAGE(space.first.quick_bits[VMM__QUICK_WORDS], 1);
+  DAMAGE(space.first.kept[4].near, 2);
+  DAMAGE(space.first.kept[4].count, 2);
+  DAMAGE(space.first.kept[4].count, 4);
+  DAMAGE(space.first.kept[4].count, VMM__QUICK_PER_BIN + 1);
+  DAMAGE(space.first.kept[4].size, 5 * (uint32_t)UNIT);
+  DAMAGE(space.first.kept[4].first, vmm__slot_next(*next));
+  DAMAGE(space.first.kept[4].first, space.arenas[a]->kept[4].first);
+  DAMAGE(space.first.kept[4].first, first | VMM__SLOTS_PER_LINE);
+  DAMAGE(space.first.kept[4].first, 2 * (uint32_t)space.slots.table.count);
+  DAMAGE(*next, VMM__SLOT_QUICK | first);
 }
 
 TEST(space_check_notices_damage) {
@@ -110,14 +134,7 @@ TEST(space_check_notices_damage) {
   DAMAGE(space.records.used, space.records.used + 1);
   DAMAGE(space.whole_bytes, space.whole_bytes + UNIT);
   DAMAGE(space.slots.used, space.slots.used + 1);
-  DAMAGE(space.first.top, 3);
-  DAMAGE(space.first.top, VMM__QUICK_BINS);
-  DAMAGE(space.first.kept[4].count, 2);
-  DAMAGE(space.first.kept[4].count, 4);
-  DAMAGE(space.first.kept[4].count, VMM__QUICK_PER_BIN + 1);
-  DAMAGE(space.first.kept[4].size, 5 * (uint32_t)UNIT);
-  DAMAGE(space.first.quick[0][4], space.first.quick[1][4]);
-  DAMAGE(space.first.quick[0][4], (uint32_t)space.slots.count);
+  CHECK_CALL(damage_quick_blocks(a));
   CHECK_CALL(damage_slots());
   CHECK_CALL(damage_arenas(a, b));
   vmm__space_destroy(&space);
