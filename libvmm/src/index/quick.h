@@ -68,7 +68,6 @@ __attribute__((always_inline)) static inline vmm__u64 vmm__quick_alloc(vmm__spac
   if (__builtin_expect(serving == 0, 0)) return 0;
   bin += vmm__lowest_bit(serving);
   place = vmm__quick_unlist(slots, arena, bin);
-  __builtin_prefetch(vmm__slots_info(slots, arena->kept[bin].first)); /* for the bin's next alloc */
   size = arena->kept[bin].size;
   *vmm__slots_info(slots, place) = vmm__slot_plain(bin, (uint32_t)(size - requested));
   space->block_bytes += size;
@@ -118,13 +117,8 @@ __attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *sp
   uint32_t info = vmm__slots_look(&space->slots, line, (uint32_t)key, &place);
 
   if (__builtin_expect((info & VMM__SLOT_PLAIN) == 0, 0)) {
-    info = vmm__slots_look(&space->slots, vmm__slots_line_after(&space->slots, line), (uint32_t)key, &place);
-    if (__builtin_expect((info & VMM__SLOT_PLAIN) == 0, 0)) {
-      place = vmm__slots_at(&space->slots, address);
-      if (place == VMM__SLOT_NONE) return false;
-      info = *vmm__slots_info(&space->slots, place);
-      if ((info & VMM__SLOT_PLAIN) == 0) return false;
-    }
+    info = vmm__slots_look_on(&space->slots, line, (uint32_t)key, &place);
+    if (info == 0) return false;
   }
   /* What is no block's address, or far, may share a block's key, but then what is cut off makes it no low one. */
   if (__builtin_expect(!vmm__quick_may_keep(arena, key, vmm__slot_bin(info)) ||

@@ -8,7 +8,7 @@ static vmm__u64 line_mask(const vmm__slot_table *table) { return table->count / 
 static vmm__u64 home_line(const vmm__slot_table *table, uint32_t key) { return vmm__slots_hash(key) >> table->shift; }
 
 void vmm__slots_init(vmm__slots *slots, vmm__u64 base, const vmm__records *records) {
-  static _Alignas(64) uint32_t none[3 * LINE_WORDS]; /* two lines and the one after: searched, never written */
+  static _Alignas(64) uint32_t none[2 * LINE_WORDS]; /* searched, never written */
   static uint32_t none_spilt[2];
 
   slots->table = (vmm__slot_table){none, NULL, none_spilt, 0, 63};
@@ -38,6 +38,19 @@ uint32_t vmm__slots_at(const vmm__slots *slots, vmm__u64 address) {
     }
     if (table->spilt[line] == 0) return VMM__SLOT_NONE;
   }
+}
+
+uint32_t vmm__slots_look_on(const vmm__slots *slots, uint32_t line, uint32_t key, uint32_t *place) {
+  const vmm__slot_table *table = &slots->table;
+
+  while (table->spilt[line / LINE_WORDS] != 0) {
+    uint32_t info;
+
+    line = (uint32_t)((line / LINE_WORDS + 1) & line_mask(table)) * LINE_WORDS;
+    info = vmm__slots_look(slots, line, key, place);
+    if ((info & VMM__SLOT_PLAIN) != 0) return info;
+  }
+  return 0;
 }
 
 /* The next empty slot for a key, which becomes its. */

@@ -112,12 +112,9 @@ static inline uint32_t vmm__lanes_merge(vmm__lanes lanes) {
   return (uint32_t)(both | both >> 32);
 }
 
-/* The line a key is in, unless that was full, by its first word, and the line after one. */
+/* The line a key is in, unless that was full, by its first word. */
 static inline uint32_t vmm__slots_line(const vmm__slots *slots, uint32_t key) {
   return (uint32_t)(vmm__slots_hash(key) >> slots->table.shift) * (2 * VMM__SLOTS_PER_LINE);
-}
-static inline uint32_t vmm__slots_line_after(const vmm__slots *slots, uint32_t line) {
-  return (line + 2 * VMM__SLOTS_PER_LINE) & ((uint32_t)slots->table.count * 2 - 1);
 }
 
 /* The info, and the place, of the slot in a line that has this key. Which it is cannot be predicted, so there is no
@@ -131,6 +128,9 @@ static inline uint32_t vmm__slots_look(const vmm__slots *slots, uint32_t line, u
   *place = line + vmm__lanes_merge((is_low & low) | (is_high & high));
   return vmm__lanes_merge((is_low & lanes[2]) | (is_high & lanes[3]));
 }
+
+/* The same in the lines behind one that has it not, as far as there may be one; 0 if none has a plain block of that key. */
+uint32_t vmm__slots_look_on(const vmm__slots *slots, uint32_t line, uint32_t key, uint32_t *place);
 
 /* The place of the block in whatever state that starts at `address` (any number); SLOT_NONE if there is none. */
 uint32_t vmm__slots_at(const vmm__slots *slots, vmm__u64 address);

@@ -3,7 +3,7 @@
 
 #include "index/space_inner.h"
 
-#define FIRST_SLOTS_LOG2 10u
+#define FIRST_SLOTS_LOG2 11u     /* also a few blocks leave some hundred quick ones */
 #define RECORDS_PER_OPERATION 2u /* an aligned alloc out of the middle of a range takes two */
 #define RECORDS_PER_BLOCK 2u     /* with the free range behind it */
 #define RECORDS_BESIDES 64u      /* the sentinel, what ready asks for, and free ranges between holes */
