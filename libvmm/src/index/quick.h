@@ -107,18 +107,19 @@ __attribute__((always_inline)) static inline void vmm__quick_keep(vmm__space *sp
   vmm__quick_list(&space->slots, arena, place, bin);
 }
 
-/* Frees the live block that starts at `address` (any number) into an arena if it may be kept. False: nothing changed, and
+/* Frees the live block at a place in mind (of any address) into an arena if it may be kept. False: nothing changed, and
  * vmm__space_free says whether there is one. */
-__attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *space, vmm__u64 address,
-                                                                  unsigned arena_id) {
+__attribute__((always_inline)) static inline bool vmm__quick_free_sought(vmm__space *space, vmm__slots_sought sought,
+                                                                         unsigned arena_id) {
   vmm__arena *arena = space->arenas[arena_id];
-  vmm__u64 key = vmm__slots_key(&space->slots, address);
-  uint32_t line = vmm__slots_line(&space->slots, (uint32_t)key), place;
-  uint32_t info = vmm__slots_look(&space->slots, line, (uint32_t)key, &place);
+  vmm__u64 key = sought.key;
+  vmm__slots_found found = vmm__slots_look(&space->slots, vmm__slots_line(&space->slots, sought), (uint32_t)key);
+  uint32_t info = found.info, place = found.place;
 
   if (__builtin_expect((info & VMM__SLOT_PLAIN) == 0, 0)) {
-    info = vmm__slots_look_on(&space->slots, line, (uint32_t)key, &place);
-    if (info == 0) return false;
+    place = vmm__slots_look_on(&space->slots, sought);
+    if (place == VMM__SLOT_NONE) return false;
+    info = *vmm__slots_info(&space->slots, place);
   }
   /* What is no block's address, or far, may share a block's key, but then what is cut off makes it no low one. */
   if (__builtin_expect(!vmm__quick_may_keep(arena, key, vmm__slot_bin(info)) ||
@@ -127,6 +128,11 @@ __attribute__((always_inline)) static inline bool vmm__quick_free(vmm__space *sp
     return false;
   vmm__quick_keep(space, arena, place, info);
   return true;
+}
+
+/* The same by the address (any number) that the block starts at. */
+static inline bool vmm__quick_free(vmm__space *space, vmm__u64 address, unsigned arena_id) {
+  return vmm__quick_free_sought(space, vmm__slots_seek(&space->slots, address), arena_id);
 }
 
 #endif

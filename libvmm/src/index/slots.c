@@ -40,17 +40,18 @@ uint32_t vmm__slots_at(const vmm__slots *slots, vmm__u64 address) {
   }
 }
 
-uint32_t vmm__slots_look_on(const vmm__slots *slots, uint32_t line, uint32_t key, uint32_t *place) {
+uint32_t vmm__slots_look_on(const vmm__slots *slots, vmm__slots_sought sought) {
   const vmm__slot_table *table = &slots->table;
+  uint32_t line = vmm__slots_line(slots, sought);
 
   while (table->spilt[line / LINE_WORDS] != 0) {
-    uint32_t info;
+    vmm__slots_found found;
 
     line = (uint32_t)((line / LINE_WORDS + 1) & line_mask(table)) * LINE_WORDS;
-    info = vmm__slots_look(slots, line, key, place);
-    if ((info & VMM__SLOT_PLAIN) != 0) return info;
+    found = vmm__slots_look(slots, line, (uint32_t)sought.key);
+    if ((found.info & VMM__SLOT_PLAIN) != 0) return found.place;
   }
-  return 0;
+  return VMM__SLOT_NONE;
 }
 
 /* The next empty slot for a key, which becomes its. */

@@ -91,13 +91,28 @@ static inline vmm__u64 vmm__slots_address(const vmm__slots *slots, uint32_t plac
 /* Its highest bits tell the line. */
 static inline vmm__u64 vmm__slots_hash(uint32_t key) { return key * 0x9E3779B97F4A7C15ull; }
 
-/* Begins to fetch the line of an address. May be called without the lock. */
-static inline void vmm__slots_prefetch(vmm__slots *slots, vmm__u64 address) {
+/* All that can be told of an address (any number) without the lock, to be told once. */
+typedef struct vmm__slots_sought {
+  vmm__u64 key;
+  vmm__u64 hash;
+} vmm__slots_sought;
+static inline vmm__slots_sought vmm__slots_seek(const vmm__slots *slots, vmm__u64 address) {
+  vmm__u64 key = vmm__slots_key(slots, address);
+
+  return (vmm__slots_sought){key, vmm__slots_hash((uint32_t)key)};
+}
+
+/* Begins to fetch its line. May be called without the lock. */
+static inline void vmm__slots_prefetch(vmm__slots *slots, vmm__slots_sought sought) {
   uintptr_t words = atomic_load_explicit(&slots->hint_words, memory_order_relaxed);
-  vmm__u64 line = vmm__slots_hash((uint32_t)vmm__slots_key(slots, address)) >>
-                  atomic_load_explicit(&slots->hint_shift, memory_order_relaxed);
+  vmm__u64 line = sought.hash >> atomic_load_explicit(&slots->hint_shift, memory_order_relaxed);
 
   __builtin_prefetch((const void *)(words + line * sizeof(uint32_t[2 * VMM__SLOTS_PER_LINE])));
+}
+
+/* The line it is in, unless that was full, by its first word. */
+static inline uint32_t vmm__slots_line(const vmm__slots *slots, vmm__slots_sought sought) {
+  return (uint32_t)(sought.hash >> slots->table.shift) * (2 * VMM__SLOTS_PER_LINE);
 }
 
 /* Four words at once: the compiler makes of it what the processor has. */
@@ -112,25 +127,24 @@ static inline uint32_t vmm__lanes_merge(vmm__lanes lanes) {
   return (uint32_t)(both | both >> 32);
 }
 
-/* The line a key is in, unless that was full, by its first word. */
-static inline uint32_t vmm__slots_line(const vmm__slots *slots, uint32_t key) {
-  return (uint32_t)(vmm__slots_hash(key) >> slots->table.shift) * (2 * VMM__SLOTS_PER_LINE);
-}
+typedef struct vmm__slots_found {
+  uint32_t place, info;
+} vmm__slots_found;
 
 /* The info, and the place, of the slot in a line that has this key. Which it is cannot be predicted, so there is no
  * branch for it: those that do not match count as 0. If several do (far ones share keys, an empty slot has 0) all are or-ed;
  * the info is that of a plain block, and the place its own, if and only if it is marked so and its bin is a bin. */
-static inline uint32_t vmm__slots_look(const vmm__slots *slots, uint32_t line, uint32_t key, uint32_t *place) {
+static inline vmm__slots_found vmm__slots_look(const vmm__slots *slots, uint32_t line, uint32_t key) {
   const vmm__lanes *lanes = (const vmm__lanes *)(const void *)&slots->table.words[line];
   const vmm__lanes keys = {key, key, key, key}, low = {0, 1, 2, 3}, high = {4, 5, 6, 7};
   vmm__lanes is_low = (vmm__lanes)(lanes[0] == keys), is_high = (vmm__lanes)(lanes[1] == keys);
 
-  *place = line + vmm__lanes_merge((is_low & low) | (is_high & high));
-  return vmm__lanes_merge((is_low & lanes[2]) | (is_high & lanes[3]));
+  return (vmm__slots_found){line + vmm__lanes_merge((is_low & low) | (is_high & high)),
+                            vmm__lanes_merge((is_low & lanes[2]) | (is_high & lanes[3]))};
 }
 
-/* The same in the lines behind one that has it not, as far as there may be one; 0 if none has a plain block of that key. */
-uint32_t vmm__slots_look_on(const vmm__slots *slots, uint32_t line, uint32_t key, uint32_t *place);
+/* The place of the plain block with this key behind its own line, which has it not; SLOT_NONE if there is none. */
+uint32_t vmm__slots_look_on(const vmm__slots *slots, vmm__slots_sought sought);
 
 /* The place of the block in whatever state that starts at `address` (any number); SLOT_NONE if there is none. */
 uint32_t vmm__slots_at(const vmm__slots *slots, vmm__u64 address);

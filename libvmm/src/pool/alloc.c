@@ -320,12 +320,14 @@ static __attribute__((noinline)) vmm_status free_rest(vmm_pool *pool, vmm__u64 a
 }
 
 __attribute__((always_inline)) static inline bool free_quickly(vmm_pool *pool, vmm__u64 address, bool ordered) {
+  vmm__slots_sought sought;
   bool found;
 
   if (vmm__forked() || pool == NULL || vmm__captures_possible(pool->device)) return false;
-  vmm__slots_prefetch(&pool->space.slots, address); /* on its way while the lock is taken */
+  sought = vmm__slots_seek(&pool->space.slots, address);
+  vmm__slots_prefetch(&pool->space.slots, sought); /* on its way while the lock is taken */
   if (!vmm__lock_try(&pool->lock)) return false;
-  found = vmm__quick_free(&pool->space, address, arena_of_free(pool, ordered));
+  found = vmm__quick_free_sought(&pool->space, sought, arena_of_free(pool, ordered));
   if (__builtin_expect(found, 1)) count_free(pool, ordered);
   vmm__lock_untry(&pool->lock);
   return __builtin_expect(found, 1);
