@@ -1,8 +1,7 @@
 /* Quick blocks: freed blocks that are kept whole, by bin, so that most frees and allocs touch the block's slot in the hash
- * and the head of its bin's list, which runs through the slots, and nothing else: no neighbour, no record, nothing is split,
- * joined or hashed anew. All of it is inlined into the
- * pool's alloc and free; what is not quick falls through to vmm__space_alloc and vmm__space_free, which any caller may
- * also call at once.
+ * and the head of its bin's list, and nothing else: no neighbour, no record, nothing is split, joined or hashed anew. The
+ * lists run through the slots. All of it is inlined into the pool's alloc and free; what is not quick falls through to
+ * vmm__space_alloc and vmm__space_free, which any caller may also call at once.
  *
  * Every arena has its own. Bounds, all found by measuring. VMM__QUICK_PER_BIN blocks in a bin. Half of the free
  * bytes, and less where little is free: 3/2 of the free part of the free bytes; the rest stays in ranges that can
@@ -107,7 +106,7 @@ __attribute__((always_inline)) static inline void vmm__quick_keep(vmm__space *sp
   vmm__quick_list(&space->slots, arena, place, bin);
 }
 
-/* Frees the live block at a place in mind (of any address) into an arena if it may be kept. False: nothing changed, and
+/* Frees the live block that is sought (of whatever address) into an arena if it may be kept. False: nothing changed, and
  * vmm__space_free says whether there is one. */
 __attribute__((always_inline)) static inline bool vmm__quick_free_sought(vmm__space *space, vmm__slots_sought sought,
                                                                          unsigned arena_id) {
