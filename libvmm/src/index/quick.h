@@ -112,14 +112,13 @@ __attribute__((always_inline)) static inline bool vmm__quick_free_sought(vmm__sp
                                                                          unsigned arena_id) {
   vmm__arena *arena = space->arenas[arena_id];
   vmm__u64 key = sought.key;
-  vmm__slots_found found = vmm__slots_look(&space->slots, vmm__slots_line(&space->slots, sought), (uint32_t)key);
-  uint32_t info = found.info, place = found.place;
+  uint32_t place = vmm__slots_look(&space->slots, vmm__slots_line(&space->slots, sought), (uint32_t)key), info;
 
-  if (__builtin_expect((info & VMM__SLOT_PLAIN) == 0, 0)) {
+  if (__builtin_expect(!vmm__slots_confirm(&space->slots, place, (uint32_t)key), 0)) {
     place = vmm__slots_look_on(&space->slots, sought);
     if (place == VMM__SLOT_NONE) return false;
-    info = *vmm__slots_info(&space->slots, place);
   }
+  info = *vmm__slots_info(&space->slots, place);
   /* What is no block's address, or far, may share a block's key, but then what is cut off makes it no low one. */
   if (__builtin_expect(!vmm__quick_may_keep(arena, key, vmm__slot_bin(info)) ||
                            !vmm__quick_has_room(space, arena, vmm__slot_bin(info)),

@@ -45,11 +45,11 @@ uint32_t vmm__slots_look_on(const vmm__slots *slots, vmm__slots_sought sought) {
   uint32_t line = vmm__slots_line(slots, sought);
 
   while (table->spilt[line / LINE_WORDS] != 0) {
-    vmm__slots_found found;
+    uint32_t place;
 
     line = (uint32_t)((line / LINE_WORDS + 1) & line_mask(table)) * LINE_WORDS;
-    found = vmm__slots_look(slots, line, (uint32_t)sought.key);
-    if ((found.info & VMM__SLOT_PLAIN) != 0) return found.place;
+    place = vmm__slots_look(slots, line, (uint32_t)sought.key);
+    if (vmm__slots_confirm(slots, place, (uint32_t)sought.key)) return place;
   }
   return VMM__SLOT_NONE;
 }

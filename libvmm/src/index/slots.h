@@ -36,8 +36,7 @@
 #define VMM__SLOT_WASTE_BITS 20u
 #define VMM__SLOT_MOST_WASTE ((1u << VMM__SLOT_WASTE_BITS) - 1)
 
-/* Two infos of which one is odd, merged, have a bin that is none: see vmm__slots_look. */
-_Static_assert(VMM__QUICK_BINS <= VMM__SLOT_ODD >> VMM__SLOT_WASTE_BITS, "no bin looks odd");
+_Static_assert(VMM__QUICK_BINS <= 1u << (30 - VMM__SLOT_WASTE_BITS), "a slot holds every bin");
 
 typedef struct vmm__slot_table {
   uint32_t *words; /* lines of eight keys and eight infos. A slot's place is the word its key is in */
@@ -127,20 +126,18 @@ static inline uint32_t vmm__lanes_merge(vmm__lanes lanes) {
   return (uint32_t)(both | both >> 32);
 }
 
-typedef struct vmm__slots_found {
-  uint32_t place, info;
-} vmm__slots_found;
-
-/* The info, and the place, of the slot in a line that has this key. Which it is cannot be predicted, so there is no
- * branch for it: those that do not match count as 0. If several do (far ones share keys, an empty slot has 0) all are or-ed;
- * the info is that of a plain block, and the place its own, if and only if it is marked so and its bin is a bin. */
-static inline vmm__slots_found vmm__slots_look(const vmm__slots *slots, uint32_t line, uint32_t key) {
+/* The place of the slot in a line that has this key, which is to be confirmed. Which it is cannot be predicted, so there is
+ * no branch for it: those that do not match count as 0. If several do (far ones share keys) it may be any. The infos are
+ * not read along with the keys: the one that matters was often just written, and must be read the way it was. */
+static inline uint32_t vmm__slots_look(const vmm__slots *slots, uint32_t line, uint32_t key) {
   const vmm__lanes *lanes = (const vmm__lanes *)(const void *)&slots->table.words[line];
   const vmm__lanes keys = {key, key, key, key}, low = {0, 1, 2, 3}, high = {4, 5, 6, 7};
-  vmm__lanes is_low = (vmm__lanes)(lanes[0] == keys), is_high = (vmm__lanes)(lanes[1] == keys);
 
-  return (vmm__slots_found){line + vmm__lanes_merge((is_low & low) | (is_high & high)),
-                            vmm__lanes_merge((is_low & lanes[2]) | (is_high & lanes[3]))};
+  return line + vmm__lanes_merge(((vmm__lanes)(lanes[0] == keys) & low) | ((vmm__lanes)(lanes[1] == keys) & high));
+}
+/* Whether it is a plain block's. */
+static inline bool vmm__slots_confirm(const vmm__slots *slots, uint32_t place, uint32_t key) {
+  return slots->table.words[place] == key && (*vmm__slots_info(slots, place) & VMM__SLOT_PLAIN) != 0;
 }
 
 /* The place of the plain block with this key behind its own line, which has it not; SLOT_NONE if there is none. */
