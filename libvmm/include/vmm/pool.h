@@ -85,11 +85,13 @@ typedef enum vmm_destroy_mode {
                             not end in time. Work that peers have queued in theirs is the caller's to end first */
 } vmm_destroy_mode;
 
-/* Gives everything back and ends the pool. Status: INVALID_ARGUMENT, BUSY (vmm_error.size is the count of live blocks),
- * TIMEOUT, CAPTURE, OUT_OF_HOST_MEMORY, FORKED, or what a driver call answered: the pool then still stands (without what
- * was given back; after a forced one without its blocks) and destroy can be called again. Once the driver has refused to
- * free its address range, allocations are answered BUSY. PARTIAL: the pool is gone, but the driver kept its event. On a
- * lost device it always succeeds, live blocks or not. May call the driver. */
+/* Gives everything back and ends the pool, and with it the leases on its memory: graphs that use it are not launched any
+ * more. Status: INVALID_ARGUMENT, BUSY (vmm_error.size is the count of live blocks), TIMEOUT, CAPTURE, OUT_OF_HOST_MEMORY,
+ * FORKED, or what a driver call answered: the pool then still stands and destroy can be called again. If queued work was not
+ * done, or could not be waited for, it stands with its blocks and leases; else without what was given back, without leases
+ * and, after a forced one, without its blocks. Once the driver has refused to free its address range, allocations are
+ * answered BUSY. PARTIAL: the pool is gone, but the driver kept its event. On a lost device it always succeeds, live blocks
+ * or not. May call the driver. */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int mode, vmm_error *error);
 
 /* A block of `size` bytes, aligned to 256, ordered on the home stream: work queued there may use it, and may still be

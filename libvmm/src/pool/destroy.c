@@ -30,20 +30,21 @@ static vmm_status begin(vmm_pool *pool, vmm__work *work, int mode, bool close) {
   return work->status;
 }
 
-/* Work on live blocks may be queued anywhere, so their end needs a context-wide fence, whatever was freed in order. Graphs
- * that were captured on the pool's memory end with it. */
+/* Work on live blocks and launches of graphs may be queued anywhere, so their end needs a context-wide fence, whatever was
+ * freed in order. Only then are blocks and leases given up: a destroy that fails before leaves graphs their memory. */
 static vmm_status end_blocks(vmm_pool *pool, vmm__work *work) {
-  bool none;
+  bool blocks, leases;
 
-  vmm__pool_end_leases(pool);
   vmm__lock_acquire(&pool->lock);
-  none = pool->space.block_count == 0;
+  blocks = pool->space.block_count != 0;
+  leases = pool->lease_count != 0;
   vmm__lock_release(&pool->lock);
-  if (none) return VMM_OK;
+  if (!blocks && !leases) return VMM_OK;
   if (!work->teardown && vmm__wait_context(work) != VMM_OK) {
-    if (work->status == VMM_ERROR_TIMEOUT) work->status = VMM_ERROR_BUSY;
+    if (blocks && work->status == VMM_ERROR_TIMEOUT) work->status = VMM_ERROR_BUSY;
     return work->status;
   }
+  vmm__pool_end_leases(pool);
   vmm__lock_acquire(&pool->lock);
   drop_blocks(pool);
   pool->fenced_frees = pool->ordered_frees;
@@ -98,6 +99,7 @@ static void end_struct(vmm_pool *pool, vmm__work *work) {
   if (work->undo_failures != failures && !vmm__device_lost(device))
     (void)vmm__work_fail(work, VMM_ERROR_PARTIAL, "the pool is gone, but the driver kept its event");
   vmm__device_remove_client(device, &pool->client);
+  vmm__pool_end_leases(pool); /* the spares, which a capture that was announced meanwhile needed until now */
   vmm__pool_release(pool);
 }
 
