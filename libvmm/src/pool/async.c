@@ -75,14 +75,25 @@ vmm_status vmm_pool_alloc_async(vmm_pool *pool, unsigned long long size, void *s
   return vmm__pool_alloc_on(pool, &request, address, "vmm_pool_alloc_async", error);
 }
 
+static void count_limbo(vmm_pool *pool) {
+  pool->counters.limbo_count++;
+  pool->others = true;
+}
+
 /* Into the arena of an entry, or limbo. Pool lock. */
 static bool give(vmm_pool *pool, vmm__u64 address, const void *stream, const vmm__pool_stream *entry) {
   const vmm__pool_stream *to = entry != NULL ? entry : &pool->limbo;
 
   if (!vmm__pool_give(pool, address, stream, to->open, true)) return false;
-  if (entry != NULL) return true;
-  pool->counters.limbo_count++;
-  pool->others = true;
+  if (entry == NULL) count_limbo(pool);
+  return true;
+}
+
+/* Into limbo whatever is captured: no one stream's order is enough, so no capture may be given it. Pool lock. */
+static bool give_behind_all(vmm_pool *pool, vmm__u64 address) {
+  if (!vmm__pool_give(pool, address, NULL, pool->limbo.open, false)) return false;
+  pool->ordered_frees++;
+  count_limbo(pool);
   return true;
 }
 
@@ -223,7 +234,7 @@ vmm_status vmm_pool_free_multi(vmm_pool *pool, unsigned long long address, void 
   } else {
     vmm__lock_acquire(&pool->lock);
     if (count == 0 || !vmm__captures_announced(pool->device) || !vmm__pool_shut(pool, address, streams, count, &found))
-      found = give(pool, address, count == 0 ? pool->home_stream : streams[0], NULL);
+      found = give_behind_all(pool, address);
     vmm__lock_release(&pool->lock);
   }
   return found ? VMM_OK : vmm__pool_not_a_block(address, function, error);

@@ -160,6 +160,44 @@ TEST(with_eager_events_a_free_in_a_capture_needs_none) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* Where nobody can say who uses it no capture is given it, not even that of the home stream. */
+TEST(a_capture_of_the_home_stream_is_not_given_what_waits_for_all_work) {
+  fixture_options options;
+  u64 block, inside;
+  void *other;
+  capture c;
+  fixture f;
+
+  CHECK_CALL(fixture_defaults(&options));
+  options.no_pool = true;
+  CHECK_CALL(fixture_open(&f, &options));
+  CHECK_CALL(c.stream = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(other = fixture_new_stream(&f, NON_BLOCKING));
+  options.pool.home_stream = c.stream;
+  CHECK_CALL(f.pool = fixture_add_pool(&f, &options.pool));
+  CHECK_CALL(block = take(&f, other));
+  OK(vmm_raw_kernel_spin(f.sim, other, 20 * MS));
+  OK(vmm_raw_kernel_fill(f.sim, other, block, MIB, 3));
+  CHECK_CALL(fixture_begin_capture(&f, c.stream, 0));
+  CHECK_OK(vmm_pool_free_multi(f.pool, block, NULL, 0, NULL));
+  CHECK_STATUS(vmm_pool_free_multi(f.pool, block, NULL, 0, NULL), VMM_ERROR_UNKNOWN_ADDRESS);
+  CHECK_EQ(fixture_stats(f.pool).limbo_count, 1);
+  CHECK_CALL(inside = take(&f, c.stream));
+  CHECK(inside != block);
+  OK(vmm_raw_kernel_fill(f.sim, c.stream, inside, MIB, 9));
+  CHECK_CALL(end(&f, &c));
+  OK(vmm_raw_graph_launch(f.sim, c.executable, c.stream)); /* at once: the other is not done */
+  vmm_driver_wait(f.driver, 50 * MS);
+  CHECK_CALL(fixture_expect(&f, inside, MIB, 9));
+  CHECK_OK(vmm_pool_free(f.pool, inside, NULL));
+  CHECK_CALL(release(&f, &c));
+  CHECK_OK(vmm_pool_destroy(f.pool, VMM_DESTROY_IDLE, NULL));
+  f.pools[0] = f.pool = NULL;
+  OK(vmm_raw_stream_destroy(f.sim, c.stream));
+  OK(vmm_raw_stream_destroy(f.sim, other));
+  CHECK_CALL(fixture_close(&f));
+}
+
 /* One stream named twice is one stream: its capture reuses the block. */
 TEST(a_captured_stream_that_is_named_twice_keeps_the_block_for_its_capture) {
   capture c;
