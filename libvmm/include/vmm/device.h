@@ -114,9 +114,10 @@ typedef enum vmm_capture_end {
  * context-wide call is made on the device, and neither the capturing stream, nor one that an event draws into the
  * capture, nor the legacy stream is touched, so no announced capture is invalidated. Captures that are not announced are
  * outside the promise. Waits for a growth or scrub in progress.
- * Status: INVALID_ARGUMENT (the legacy stream cannot be captured), BUSY (already announced), OUT_OF_HOST_MEMORY,
- * UNSUPPORTED (a pool of the device cannot hold more leases: about a thousand, less two for each stream that uses it),
- * TIMEOUT, DEVICE_LOST, FORKED. After failure nothing is announced. May call the driver. */
+ * Status: INVALID_ARGUMENT (the legacy stream cannot be captured; the per-thread one is another in every thread), BUSY
+ * (already announced), OUT_OF_HOST_MEMORY, UNSUPPORTED (a pool of the device cannot hold more leases: about a thousand,
+ * less two for each stream that uses it), TIMEOUT, DEVICE_LOST, FORKED. After failure nothing is announced. May call the
+ * driver. */
 VMM_API vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error *error);
 
 /* Ends an announced capture; call it after cuStreamEndCapture. `how` is a vmm_capture_end.

@@ -171,6 +171,9 @@ vmm_status vmm_device_capture_begin(vmm_device *device, void *stream, vmm_error 
   if (vmm__device_lost(device)) (void)vmm__work_fail(&work, VMM_ERROR_DEVICE_LOST, NULL);
   if (vmm__stream_is_legacy(stream))
     (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT, "the legacy stream cannot be captured");
+  if (vmm__stream_is_per_thread(stream))
+    (void)vmm__work_fail(&work, VMM_ERROR_INVALID_ARGUMENT,
+                         "the per-thread default stream is another stream in every thread; capture a real one");
   if (work.status != VMM_OK) return vmm__work_finish(&work, error);
   fresh = vmm__memory_allocate(&device->memory, 1, sizeof *fresh);
   lease = vmm__memory_allocate(&device->memory, 1, sizeof *lease);

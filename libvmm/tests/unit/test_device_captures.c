@@ -116,6 +116,17 @@ TEST(forgetting_the_legacy_stream_does_not_touch_a_capture) {
 }
 
 /* The context may go with the device. */
+/* What other threads allocate and free on theirs would be taken for the capture's. */
+TEST(the_per_thread_stream_cannot_be_announced) {
+  fixture f;
+
+  CHECK_CALL(fixture_open(&f, NULL));
+  CHECK_STATUS(vmm_device_capture_begin(f.device, (void *)(size_t)2, &f.error), VMM_ERROR_INVALID_ARGUMENT);
+  CHECK(strstr(f.error.message, "per-thread") != NULL);
+  CHECK_EQ(fixture_device_stats(f.device).capture_count, 0);
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(a_device_with_an_announced_capture_is_not_closed) {
   void *stream;
   fixture f;
