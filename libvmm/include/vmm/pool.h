@@ -186,9 +186,10 @@ VMM_API vmm_status vmm_pool_grow_async(vmm_pool *pool, unsigned long long size, 
 
 /* Whether `count` requests of these sizes, made in this order on the home stream, fit as things are. *grow: bytes that the
  * pool would have to commit for them at least, after moving what lies idle in mappings of its own; 0: they fit without
- * growth. VMM_OK also if growth is needed, as far as the limits and the memory that the driver calls free allow it; else
- * LIMIT, OUT_OF_DEVICE_MEMORY or OUT_OF_ADDRESS_SPACE (*grow is then what is placed of them until there). Changes nothing;
- * what other threads do meanwhile may change the answer. Holds the pool's lock for about as long as the allocations would.
+ * growth. What other streams have freed counts once it is known to be idle: nobody is asked for that here. VMM_OK also if
+ * growth is needed, as far as the limits and the memory that the driver calls free allow it; else LIMIT,
+ * OUT_OF_DEVICE_MEMORY or OUT_OF_ADDRESS_SPACE (*grow is then what is placed of them until there). Changes nothing; what
+ * other threads do meanwhile may change the answer. Holds the pool's lock for about as long as the allocations would.
  * Status besides: INVALID_ARGUMENT (NULL, a size above the reservation), OUT_OF_HOST_MEMORY, DEVICE_LOST, DRIVER, FORKED.
  * Asks the driver for its free memory if growth is needed. */
 VMM_API vmm_status vmm_pool_would_fit(vmm_pool *pool, const unsigned long long *sizes, size_t count,

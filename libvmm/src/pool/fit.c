@@ -13,6 +13,7 @@ typedef struct fit {
   size_t count, placed;
   vmm__u64 *addresses; /* of those placed; the lowest bit says that the block is of the stream's own arena */
   vmm__u64 apart;      /* bytes of plain allocations that would be made */
+  unsigned idle;       /* arena of what others than the home stream left idle */
   vmm__u64 start, end; /* of the memory that is only thought of: behind the highest mapping */
 } fit;
 
@@ -24,23 +25,31 @@ static vmm__u64 rounded(vmm__u64 size) {
 }
 
 static vmm__u64 place(fit *f, vmm__u64 size) {
-  vmm_pool *pool = f->pool;
-  vmm__u64 address = vmm__space_alloc(&pool->space, pool->home.open, size, VMM__BLOCK_UNIT, size, 0);
+  vmm__space *space = &f->pool->space;
+  unsigned own = f->pool->home.open;
+  vmm__u64 address = vmm__space_alloc(space, own, size, VMM__BLOCK_UNIT, size, 0);
 
-  if (address != 0 && pool->home.open != VMM__ARENA_IDLE) return address | 1;
-  if (address != 0 || pool->home.open == VMM__ARENA_IDLE) return address;
-  return vmm__space_alloc(&pool->space, VMM__ARENA_IDLE, size, VMM__BLOCK_UNIT, size, 0);
+  if (address != 0) return address | (own != VMM__ARENA_IDLE);
+  return own == f->idle ? 0 : vmm__space_alloc(space, f->idle, size, VMM__BLOCK_UNIT, size, 0);
+}
+
+/* What a stream that has the pool alone has freed is its own as soon as the home stream asks, unless nothing is queued. Then
+ * there is nothing idle but what is the home stream's. */
+static unsigned idle_arena(const vmm_pool *pool) {
+  bool others = pool->alone != NULL && pool->alone != &pool->home && pool->ordered_frees != pool->fenced_frees;
+
+  return others ? pool->home.open : VMM__ARENA_IDLE;
 }
 
 /* As much more as the request needs with what is free before it. False: the reservation ends. A plain allocation is for
  * this request alone: what others could have of it is not reckoned. */
 static bool extend(fit *f, vmm__u64 size) {
   vmm__region *region = &f->pool->region;
-  vmm__u64 tail = vmm__space_free_before(&f->pool->space, f->end, VMM__ARENA_IDLE, VMM__ARENA_IDLE), more, end;
+  vmm__u64 tail = vmm__space_free_before(&f->pool->space, f->end, f->idle, f->idle), more, end;
 
   if (!vmm__round_up(vmm__saturating_sub(size, tail), region->granularity, &more)) return false;
   if (!vmm__add(f->end, more, &end) || end > region->base + region->size) return false;
-  vmm__space_add(&f->pool->space, VMM__ARENA_IDLE, f->end, more);
+  vmm__space_add(&f->pool->space, f->idle, f->end, more);
   f->end = end;
   return true;
 }
@@ -62,6 +71,7 @@ static bool try_all(fit *f, vmm__u64 *grow) {
   const vmm__mappings *table = &pool->region.mappings;
   bool all = true;
 
+  f->idle = idle_arena(pool);
   f->start = pool->region.base;
   if (table->count != 0) {
     const vmm__mapping *last = vmm__mappings_at(table, table->count - 1);

@@ -60,6 +60,32 @@ TEST(what_can_be_moved_is_not_grown) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* What a stream that has the pool alone has freed is idle to that stream only. */
+TEST(what_another_stream_may_still_use_does_not_count) {
+  static const u64 sizes[] = {MIB, MIB / 2};
+  u64 block, first, second, before;
+  void *other;
+  fixture f;
+
+  CHECK_CALL(fixture_open_exact(&f, NULL, 256 * KIB));
+  CHECK_CALL(other = fixture_new_stream(&f, NON_BLOCKING));
+  CHECK_CALL(block = fixture_alloc_on(&f, MIB, other));
+  OK(vmm_raw_kernel_spin(f.sim, other, 20 * MS));
+  OK(vmm_raw_kernel_fill(f.sim, other, block, MIB, 3));
+  CHECK_CALL(fixture_free_on(&f, block, other));
+  CHECK_EQ(ask(&f, sizes, 2), MIB + MIB / 2);
+  CHECK_CALL(fixture_check(&f));
+  before = fixture_stats(f.pool).committed_bytes;
+  CHECK_CALL(first = fixture_alloc(&f, sizes[0]));
+  CHECK_CALL(second = fixture_alloc(&f, sizes[1]));
+  CHECK_EQ(fixture_stats(f.pool).committed_bytes, before + MIB + MIB / 2);
+  vmm_driver_wait(f.driver, 50 * MS);
+  CHECK_CALL(fixture_free(&f, first));
+  CHECK_CALL(fixture_free(&f, second));
+  CHECK_CALL(fixture_end_stream(&f, other));
+  CHECK_CALL(fixture_close(&f));
+}
+
 TEST(limits_and_memory_are_named) {
   static const u64 eight[] = {4 * MIB, 4 * MIB}, huge[] = {300 * MIB}, twice[] = {600 * MIB, 600 * MIB};
   u64 grow = 0;
