@@ -16,14 +16,17 @@ vmm_status vmm_pool_options_init(vmm_pool_options *options, size_t size) {
 
 /* ---- create ---- */
 
+static vmm__u64 mapping_max(const vmm_pool_options *options) {
+  return options->mapping_max != 0 ? options->mapping_max : vmm__max(default_mapping_max, options->mapping_min);
+}
+
 static vmm_status check_options(vmm_pool_options *options, vmm_error *error) {
   if (options->mapping_min == 0) options->mapping_min = default_mapping_min;
   if (options->growth_ahead == 0) options->growth_ahead = options->mapping_max != 0 ? options->mapping_max : UINT64_MAX;
   if (options->growth_step == 0) options->growth_step = default_step;
-  if (options->mapping_max == 0) options->mapping_max = vmm__max(default_mapping_max, options->mapping_min);
-  if (options->mapping_max < options->mapping_min)
+  if (mapping_max(options) < options->mapping_min)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.mapping_max is below mapping_min");
-  if (options->mapping_max > (vmm__u64)1 << 62)
+  if (mapping_max(options) > (vmm__u64)1 << 62)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.mapping_min or mapping_max is too large");
   if (options->growth_policy < VMM_GROWTH_PROPORTIONAL || options->growth_policy > VMM_GROWTH_FIXED)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_pool_options.growth_policy is unknown");
@@ -126,8 +129,8 @@ static vmm_pool *new_pool(vmm_device *device, const vmm_pool_options *options) {
   pool->trim_threshold = options->trim_threshold;
   pool->trim_keep = options->trim_keep;
   pool->mapping_min = options->mapping_min;
-  pool->mapping_max = options->mapping_max;
-  pool->bounded = options->mapping_max != vmm__max(default_mapping_max, options->mapping_min);
+  pool->mapping_max = mapping_max(options);
+  pool->bounded = options->mapping_max != 0;
   vmm__space_init(&pool->space, &device->memory, 0);
   if (vmm__lock_init(&pool->lock, VMM__RANK_POOL) && vmm__lock_init(&pool->gather, VMM__RANK_GATHER)) return pool;
   vmm__memory_release(&device->memory, pool, 1, sizeof *pool);

@@ -139,4 +139,23 @@ TEST(the_per_thread_stream_is_no_home_stream) {
   CHECK_CALL(fixture_close(&f));
 }
 
+/* The default bounds nothing: cost goes by the call. The same number given by the caller does. */
+TEST(what_is_grown_ahead_is_bounded_by_what_the_caller_names) {
+  static const u64 most[] = {0, 64 * MIB, 32 * MIB};
+  static const u64 mappings[] = {1, 2, 4};
+  fixture_options options;
+  size_t i;
+
+  for (i = 0; i < 3; i++) {
+    fixture f;
+
+    CHECK_CALL(fixture_defaults(&options));
+    options.pool.mapping_max = most[i];
+    CHECK_CALL(fixture_open(&f, &options));
+    CHECK_OK(vmm_pool_grow(f.pool, 128 * MIB, NULL, &f.error));
+    CHECK_EQ(fixture_stats(f.pool).mapping_count, mappings[i]);
+    CHECK_CALL(fixture_close(&f));
+  }
+}
+
 RUN_TESTS()
