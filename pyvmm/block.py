@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import errors, reaper, transfer
 from ._fast import QuickBlock
-from .streams import LEGACY, PER_THREAD, Stream
+from .streams import LEGACY, PER_THREAD, Stream, thread_mark
 from .streams import address as number_of
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class Block(QuickBlock, reaper.Owner):
     """
 
     __slots__ = ("__weakref__", "_thread")
-    _thread: int  # the one that allocated it on the per-thread stream
+    _thread: object  # the mark of the one that allocated it on the per-thread stream
 
     def __init__(self) -> None:
         raise TypeError("a block comes from Pool.alloc")
@@ -130,7 +129,7 @@ class Block(QuickBlock, reaper.Owner):
 
     def _late(self) -> int | None:
         """The stream to free it on when none is named: the per-thread one is another one in this thread, perhaps."""
-        if self._stream == PER_THREAD and self._thread != threading.get_ident():
+        if self._stream == PER_THREAD and self._thread is not thread_mark():
             return reaper.BEHIND_ALL
         return self._stream
 

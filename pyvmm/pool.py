@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
@@ -17,7 +16,7 @@ from .gate import Gate
 from .options import fill, seconds
 from .records import BlockInfo, MappingInfo, PoolStats, array, read
 from .records import new as new_record
-from .streams import PER_THREAD, Stream
+from .streams import PER_THREAD, Stream, thread_mark
 from .streams import address as number_of
 from .streams import pointer as pointer_to
 
@@ -159,7 +158,7 @@ class Pool(QuickPool, reaper.Owner):
     def _own(self, address: int, size: int, tag: int, stream: int | None) -> Block:
         block = self._block(address, size, tag, stream)
         if stream == PER_THREAD:
-            block._thread = threading.get_ident()
+            block._thread = thread_mark()
         return block
 
     def _alloc_address(self, size: sizes.Size, stream: Stream | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 from typing import Any, TypeAlias
 
 from ._vmm import ffi
@@ -13,6 +14,19 @@ Stream: TypeAlias = Any
 
 LEGACY = 1
 PER_THREAD = 2
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.mark = object()
+
+
+_here = _Thread()
+
+
+def thread_mark() -> object:
+    """What tells this thread from all others, also from later ones: the system gives its numbers to those again."""
+    return _here.mark
 
 
 def address(stream: Stream) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -138,6 +138,35 @@ def test_the_per_thread_stream_is_another_one_elsewhere(device: Device) -> None:
         thread.start()
         thread.join()
         assert (pool.stats.block_count, pool.stats.limbo_count) == (0, 1)
+
+
+def test_a_later_thread_of_the_same_number_has_another_stream(device: Device) -> None:
+    def run(body: Callable[[], None]) -> int:
+        thread = threading.Thread(target=body)
+        thread.start()
+        number = thread.ident
+        thread.join()
+        assert number is not None
+        return number
+
+    def first() -> None:
+        with device.current():
+            blocks.append(pool.alloc(4096, stream=PER_THREAD))
+
+    def later() -> None:
+        with device.current():
+            pool.alloc(4096, stream=PER_THREAD).close()  # the pool knows its stream
+            blocks[0].close()
+
+    with device.current(), device.pool() as pool:
+        for _ in range(100):
+            blocks: list[pyvmm.Block] = []
+            limbo = pool.stats.limbo_count
+            number = run(first)
+            same = run(later) == number
+            assert (pool.stats.block_count, pool.stats.limbo_count) == (0, limbo + 1)
+            if same:
+                break
 
 
 def busy(pool: Pool, stream: int, address: int, size: int) -> None:
