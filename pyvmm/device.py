@@ -248,6 +248,7 @@ class Device(reaper.Owner):
         capture up: its memory comes back.
         """
         pointer, error, lease = streams.pointer(stream), new(), Lease(self._gate)
+        cell = ffi.new("vmm_lease **")
         with self._gate as device:
             check(lib.vmm_device_capture_begin(device, pointer, error), error)
         how = lib.VMM_CAPTURE_ABORTED
@@ -256,7 +257,8 @@ class Device(reaper.Owner):
             how = lib.VMM_CAPTURE_COMMITTED
         finally:
             with self._gate as device:
-                status = lib.vmm_device_capture_end(device, pointer, how, lease._cell, error)
+                status = lib.vmm_device_capture_end(device, pointer, how, cell, error)
+            lease._hold(cell[0])
         check(status, error)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from ._vmm import ffi, lib
-from .errors import ClosedError, check, new
+from .errors import BusyError, ClosedError, check, new
 from .gate import Gate
 
 
@@ -18,7 +19,8 @@ class Lease:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._cell = ffi.new("vmm_lease **")
+        self._held: deque[Any] = deque()
+        """The handle, as long as it is to be released: exactly one thread can take it."""
 
     def __repr__(self) -> str:
         return f"<pyvmm.Lease {'active' if self.active else 'without memory'}>"
@@ -26,13 +28,17 @@ class Lease:
     @property
     def active(self) -> bool:
         """Whether the capture was committed, and the lease is neither released nor gone with its device."""
-        return bool(self._cell[0]) and not self._gate.closed
+        return bool(self._held) and not self._gate.closed
+
+    def _hold(self, pointer: Any) -> None:
+        if pointer != ffi.NULL:
+            self._held.append(pointer)
 
     def release(self) -> None:
         """No further launch of the graph is to come. Releasing twice is fine."""
-        pointer: Any = self._cell[0]
-        self._cell[0] = ffi.NULL
-        if not pointer:
+        try:
+            pointer = self._held.pop()
+        except IndexError:
             return
         error = new()
         try:
@@ -40,3 +46,6 @@ class Lease:
                 check(lib.vmm_lease_release(pointer, error), error)
         except ClosedError:
             return  # it went with the device
+        except BusyError:  # the device is being closed, which may yet be refused
+            self._held.append(pointer)
+            raise

@@ -6,7 +6,8 @@ import re
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,52 @@ def test_a_generation_tells_whether_backing_changed(device: Device) -> None:
 
 
 # ---- the tables ----
+
+
+def lease_of(device: Device, stream: int) -> pyvmm.Lease:
+    with device.capture(stream) as lease:
+        pass
+    return lease
+
+
+def test_a_lease_is_released_once_whoever_comes_in_between(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread, or a signal handler, may come between any two lines."""
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            if name == "vmm_lease_release":
+                calls.append(name)
+            return getattr(lib, name)
+
+    def come_in_between(frame: FrameType, event: str, unused: object) -> Any:
+        if frame.f_code is not pyvmm.Lease.release.__code__:
+            return None
+        if event == "line":
+            lines.append(frame.f_lineno)
+            if len(lines) == at:
+                sys.settrace(None)
+                lease.release()
+        return come_in_between
+
+    lib = pyvmm._vmm.lib
+    monkeypatch.setattr("pyvmm.lease.lib", Counting())
+    with device.current():
+        stream = transfer.call(device.driver, "stream_create", 1)
+        for at in range(1, 20):
+            lines, calls = list[int](), list[str]()
+            lease = lease_of(device, stream)
+            before = sys.gettrace()
+            sys.settrace(come_in_between)
+            try:
+                lease.release()
+            finally:
+                sys.settrace(before)
+            assert len(calls) == 1
+            assert not lease.active
+            if len(lines) < at:
+                break
+        assert at > 3
+        transfer.call(device.driver, "stream_destroy", stream)
 
 
 @pytest.fixture(scope="module")
