@@ -34,16 +34,19 @@ class Lease:
         if pointer != ffi.NULL:
             self._held.append(pointer)
 
-    def release(self) -> None:
-        """No further launch of the graph is to come. Releasing twice is fine."""
+    def release(self, idle: bool = False) -> None:
+        """No further launch of the graph is to come. Releasing twice is fine.
+
+        idle: the caller vouches that no launch of it, and no other work on its memory, is queued or running. Then it is
+        free for others at once, also where captures overlap without a break."""
         try:
             pointer = self._held.pop()
         except IndexError:
             return
-        error = new()
+        error, end = new(), lib.vmm_lease_release_idle if idle else lib.vmm_lease_release
         try:
             with self._gate:
-                check(lib.vmm_lease_release(pointer, error), error)
+                check(end(pointer, error), error)
         except ClosedError:
             return  # it went with the device
         except BusyError:  # the device is being closed, which may yet be refused

@@ -145,6 +145,21 @@ def test_a_lease_is_released_once_whoever_comes_in_between(device: Device, monke
         transfer.call(device.driver, "stream_destroy", stream)
 
 
+def test_a_lease_that_the_caller_vouches_for_is_idle_at_once(device: Device) -> None:
+    with device.current(), device.pool() as pool:
+        stream, other = (transfer.call(device.driver, "stream_create", 1) for _ in range(2))
+        for idle in (True, False):
+            with device.capture(stream) as lease:
+                pool.alloc(4096, stream=stream).close()
+            with device.capture(other):
+                lease.release(idle=idle)
+                assert pool.stats.lease_count == 0
+                assert (pool.stats.ordered_bytes == 0) == idle
+        device.forget_stream(stream)
+        for one in (stream, other):
+            transfer.call(device.driver, "stream_destroy", one)
+
+
 @pytest.fixture(scope="module")
 def captures() -> ModuleType:
     spec = spec_from_file_location("captures", ROOT / "scripts" / "captures.py")

@@ -131,9 +131,14 @@ VMM_API vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int 
                                           vmm_error *error);
 
 /* The graph is gone: no further launch of it is to come. What it used is free for others once all work queued on the
- * context so far is done; blocks of it that still live become blocks like others. Ends the lease, before its device is
+ * context so far is done; blocks of it that still live become blocks like others. What that takes cannot be recorded while
+ * captures are announced: it is made up for at the first moment at which none is. Ends the lease, before its device is
  * closed. Status: INVALID_ARGUMENT (NULL), FORKED. No driver call. */
 VMM_API vmm_status vmm_lease_release(vmm_lease *lease, vmm_error *error);
+
+/* The same, and the caller vouches that nothing which is queued or running uses what was allocated or freed in the capture:
+ * no launch of the graph, no work from before it. It is free for others at once, whatever captures are announced. */
+VMM_API vmm_status vmm_lease_release_idle(vmm_lease *lease, vmm_error *error);
 
 /* Sets the bytes of physical memory that all pools of the device may hold together; 0: no limit. A limit below what is
  * held now only stops growth. Status: INVALID_ARGUMENT, FORKED. No driver call. */

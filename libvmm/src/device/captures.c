@@ -53,10 +53,10 @@ static vmm_lease *end_capture(vmm_device *device, const void *stream) {
 /* ---- the end of a lease ---- */
 
 /* No graph uses the memory any more: whoever holds some hears of it. */
-static void end_lease(vmm_device *device, vmm_lease *lease) {
+static void end_lease(vmm_device *device, vmm_lease *lease, bool idle) {
   vmm__client *client = NULL;
 
-  while ((client = vmm__device_next_client(device, client)) != NULL) client->end_lease(client, lease->id);
+  while ((client = vmm__device_next_client(device, client)) != NULL) client->end_lease(client, lease->id, idle);
   vmm__lock_acquire(&device->lock);
   remove_lease(device, lease);
   vmm__lock_release(&device->lock);
@@ -72,11 +72,19 @@ void vmm__leases_close(vmm_device *device) {
   }
 }
 
-vmm_status vmm_lease_release(vmm_lease *lease, vmm_error *error) {
-  if (vmm__forked()) return vmm__fail_forked(error, "vmm_lease_release");
-  if (lease == NULL) return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT, "vmm_lease_release: lease is NULL");
-  end_lease(lease->device, lease);
+static vmm_status release(vmm_lease *lease, bool idle, const char *function, vmm_error *error) {
+  if (vmm__forked()) return vmm__fail_forked(error, function);
+  if (lease == NULL) return vmm__fail_in(error, VMM_ERROR_INVALID_ARGUMENT, function, "lease is NULL");
+  end_lease(lease->device, lease, idle);
   return VMM_OK;
+}
+
+vmm_status vmm_lease_release(vmm_lease *lease, vmm_error *error) {
+  return release(lease, false, "vmm_lease_release", error);
+}
+
+vmm_status vmm_lease_release_idle(vmm_lease *lease, vmm_error *error) {
+  return release(lease, true, "vmm_lease_release_idle", error);
 }
 
 /* ---- announcing ---- */
@@ -139,7 +147,7 @@ static void take_back(vmm_device *device, const void *stream) {
   vmm__lock_acquire(&device->lock);
   lease = end_capture(device, stream);
   vmm__lock_release(&device->lock);
-  if (lease != NULL) end_lease(device, lease);
+  if (lease != NULL) end_lease(device, lease, false);
 }
 
 /* The structure lock is what a growth holds: once it is had, no context-wide call is under way. Others queue without it and
@@ -199,7 +207,7 @@ vmm_status vmm_device_capture_end(vmm_device *device, void *stream, int how, vmm
   if (ended == NULL)
     return vmm__fail(error, VMM_ERROR_INVALID_ARGUMENT,
                      "vmm_device_capture_end: no capture of this stream is announced");
-  if (how == VMM_CAPTURE_ABORTED) end_lease(device, ended);
+  if (how == VMM_CAPTURE_ABORTED) end_lease(device, ended, false);
   else if (lease != NULL) *lease = ended;
   return VMM_OK;
 }

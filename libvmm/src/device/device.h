@@ -43,8 +43,8 @@ typedef struct vmm__client {
   vmm_status (*forget_stream)(struct vmm__client *client, struct vmm__work *work, const void *stream);
   /* A capture is announced: whatever it takes to lease memory to one more. Under the structure lock. */
   vmm_status (*prepare_lease)(struct vmm__client *client, struct vmm__work *work);
-  /* A lease is over: no graph uses its memory any more. Makes no driver call. */
-  void (*end_lease)(struct vmm__client *client, vmm__u64 lease);
+  /* A lease is over: no graph uses its memory any more; `idle`: nor does anything that is queued. Makes no driver call. */
+  void (*end_lease)(struct vmm__client *client, vmm__u64 lease, bool idle);
 } vmm__client;
 
 typedef struct vmm__device_counters {

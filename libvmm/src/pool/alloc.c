@@ -297,11 +297,8 @@ bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsign
   return true;
 }
 
-/* Where a freed block belongs. A caller who vouches for one does so for their own work, not for a scrub of it, which may
- * be queued on any stream. */
 static inline unsigned arena_of_free(const vmm_pool *pool, bool ordered) {
-  if (ordered) return pool->home.open;
-  return pool->alone == NULL && pool->scrubbed > pool->fenced_frees ? pool->limbo.open : VMM__ARENA_IDLE;
+  return ordered ? pool->home.open : vmm__pool_vouched_arena(pool);
 }
 
 /* All of a free that its first try does not do. */

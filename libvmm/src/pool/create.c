@@ -146,7 +146,9 @@ static vmm_status prepare_lease(vmm__client *client, vmm__work *work) {
   return vmm__pool_prepare_lease(client->owner, work);
 }
 
-static void end_lease(vmm__client *client, vmm__u64 lease) { vmm__pool_end_lease(client->owner, lease); }
+static void end_lease(vmm__client *client, vmm__u64 lease, bool idle) {
+  vmm__pool_end_lease(client->owner, lease, idle);
+}
 
 static vmm_status create(vmm_pool **out, vmm__work *work, const vmm_pool_options *options, int *raw_peers) {
   vmm_device *device = work->device;

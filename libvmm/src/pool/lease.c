@@ -73,21 +73,25 @@ static void open_shut(vmm_pool *pool) {
 
 /* It is out of the list. Pool lock. */
 static void dissolve(vmm_pool *pool, const vmm__pool_lease *lease) {
+  unsigned into = lease->idle ? vmm__pool_vouched_arena(pool) : pool->limbo.open;
+
   vmm__space_arena_unstick(&pool->space, lease->entry.open);
-  if (vmm__space_arena_bytes(&pool->space, lease->entry.open) != 0) pool->ordered_frees++; /* a fence is due */
-  vmm__space_arena_merge(&pool->space, lease->entry.open, pool->limbo.open);
+  if (into != VMM__ARENA_IDLE && vmm__space_arena_bytes(&pool->space, lease->entry.open) != 0)
+    pool->ordered_frees++; /* a fence is due */
+  vmm__space_arena_merge(&pool->space, lease->entry.open, into);
   vmm__space_arena_close(&pool->space, lease->entry.open);
   if (lease->id != 0) pool->lease_count--;
   if (lease->shuts) open_shut(pool);
 }
 
 /* Takes a lease out: the one with this id, or any. */
-static vmm__pool_lease *take(vmm_pool *pool, bool any, vmm__u64 id) {
+static vmm__pool_lease *take(vmm_pool *pool, bool any, vmm__u64 id, bool idle) {
   vmm__pool_lease **link, *lease = NULL;
 
   vmm__lock_acquire(&pool->lock);
   for (link = &pool->leases; *link != NULL; link = &(*link)->next) {
     if (!any && (*link)->id != id) continue;
+    (*link)->idle = idle;
     if (!any && (*link)->entry.users != 0) { /* another thread allocates in it still */
       (*link)->ended = true;
       break;
@@ -101,8 +105,8 @@ static vmm__pool_lease *take(vmm_pool *pool, bool any, vmm__u64 id) {
   return lease;
 }
 
-void vmm__pool_end_lease(vmm_pool *pool, vmm__u64 id) {
-  vmm__pool_lease *lease = take(pool, false, id);
+void vmm__pool_end_lease(vmm_pool *pool, vmm__u64 id, bool idle) {
+  vmm__pool_lease *lease = take(pool, false, id, idle);
 
   if (lease != NULL) vmm__memory_release(&pool->device->memory, lease, 1, sizeof *lease);
 }
@@ -110,7 +114,8 @@ void vmm__pool_end_lease(vmm_pool *pool, vmm__u64 id) {
 void vmm__pool_end_leases(vmm_pool *pool) {
   vmm__pool_lease *lease;
 
-  while ((lease = take(pool, true, 0)) != NULL) vmm__memory_release(&pool->device->memory, lease, 1, sizeof *lease);
+  while ((lease = take(pool, true, 0, false)) != NULL)
+    vmm__memory_release(&pool->device->memory, lease, 1, sizeof *lease);
 }
 
 /* ---- captures ---- */
@@ -151,15 +156,17 @@ vmm_status vmm__pool_join_capture(vmm_pool *pool, vmm__pool_request *request, co
 void vmm__pool_leave_capture(vmm_pool *pool, const vmm__pool_request *request) {
   const vmm__pool_lease *lease;
   vmm__u64 ended = 0;
+  bool idle;
 
   if (request->stream == NULL || !request->stream->leased) return;
   vmm__lock_acquire(&pool->lock);
   for (lease = pool->leases; &lease->entry != request->stream; lease = lease->next) {
   }
   request->stream->users--;
+  idle = lease->idle;
   if (lease->ended && lease->entry.users == 0) ended = lease->id;
   vmm__lock_release(&pool->lock);
-  if (ended != 0) vmm__pool_end_lease(pool, ended);
+  if (ended != 0) vmm__pool_end_lease(pool, ended, idle);
 }
 
 unsigned vmm__pool_captured_arena(vmm_pool *pool, const void *stream, unsigned arena) {

@@ -11,6 +11,7 @@ typedef struct vmm__pool_lease {
   vmm__u64 id;            /* the device's number of the lease; 0: a spare, for the next capture that uses the pool */
   vmm__pool_stream entry; /* what stands for the stream in requests; its users are those under way */
   bool ended;             /* it goes with the last of them */
+  bool idle;              /* ... and the caller vouches that nothing queued uses its memory */
   bool shuts;             /* the shut arena is not to be used before it ends */
 } vmm__pool_lease;
 
@@ -39,8 +40,9 @@ bool vmm__pool_shut(vmm_pool *pool, vmm__u64 address, void *const *streams, size
  * block, and nothing is done. */
 bool vmm__pool_shut_anothers(vmm_pool *pool, vmm__u64 address, const void *stream);
 
-/* What the lease holds waits for the context, and is then idle. No driver call. */
-void vmm__pool_end_lease(vmm_pool *pool, vmm__u64 id);
+/* What the lease holds waits for the context, and is then idle; or is so at once, for the caller vouches for that. No driver
+ * call. */
+void vmm__pool_end_lease(vmm_pool *pool, vmm__u64 id, bool idle);
 
 /* The same for all of them, and the spare; for destroy. */
 void vmm__pool_end_leases(vmm_pool *pool);

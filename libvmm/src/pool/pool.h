@@ -97,6 +97,12 @@ vmm_status vmm__pool_alloc_on(vmm_pool *pool, vmm__pool_request *request, unsign
  * lock. */
 bool vmm__pool_give(vmm_pool *pool, vmm__u64 address, const void *stream, unsigned arena, bool ordered);
 
+/* Where memory goes that a caller vouches for: for their own work, not for a scrub of it, which may be queued on any stream.
+ * Under the pool lock. */
+static inline unsigned vmm__pool_vouched_arena(const vmm_pool *pool) {
+  return pool->alone == NULL && pool->scrubbed > pool->fenced_frees ? pool->limbo.open : VMM__ARENA_IDLE;
+}
+
 /* UNKNOWN_ADDRESS, for a free. */
 vmm_status vmm__pool_not_a_block(vmm__u64 address, const char *function, vmm_error *error);
 

@@ -119,4 +119,71 @@ TEST(what_is_prepared_for_a_capture_in_the_middle_of_a_destroy_goes_with_the_poo
   CHECK_CALL(fixture_close(&g.f));
 }
 
+/* Captures that overlap without a break: no context-wide fence can be had. */
+static void capture_with_others(graphs *g, bool idle) {
+  int i;
+
+  for (i = 0; i < 20; i++) {
+    void *const next = i % 2 == 0 ? g->other : g->stream, *const before = i % 2 == 0 ? g->stream : g->other;
+    vmm_lease *lease = NULL;
+    u64 inside;
+
+    CHECK_CALL(inside = fixture_alloc_on(&g->f, MIB, before));
+    CHECK_CALL(fixture_free_on(&g->f, inside, before));
+    CHECK_OK(vmm_device_capture_begin(g->f.device, next, NULL));
+    CHECK_OK(vmm_device_capture_end(g->f.device, before, VMM_CAPTURE_COMMITTED, &lease, NULL));
+    if (idle) CHECK_OK(vmm_lease_release_idle(lease, NULL));
+    else CHECK_OK(vmm_lease_release(lease, NULL));
+    CHECK_CALL(fixture_check(&g->f));
+  }
+}
+
+TEST(what_the_caller_vouches_for_is_free_while_captures_are_announced) {
+  u64 committed;
+  graphs g;
+
+  CHECK_CALL(start(&g));
+  CHECK_OK(vmm_lease_release_idle(g.lease, NULL));
+  CHECK_STATUS(vmm_lease_release_idle(NULL, NULL), VMM_ERROR_INVALID_ARGUMENT);
+  CHECK_OK(vmm_device_capture_begin(g.f.device, g.stream, NULL));
+  committed = fixture_stats(g.f.pool).committed_bytes;
+  CHECK_CALL(capture_with_others(&g, true));
+  CHECK(fixture_stats(g.f.pool).committed_bytes <= committed + MIB);
+  CHECK_EQ(fixture_stats(g.f.pool).ordered_bytes, 0);
+  CHECK_CALL(capture_with_others(&g, false)); /* otherwise they pile up, until there is a break */
+  CHECK(fixture_stats(g.f.pool).ordered_bytes >= 10 * MIB);
+  CHECK_OK(vmm_device_capture_end(g.f.device, g.stream, VMM_CAPTURE_COMMITTED, &g.lease, NULL));
+  CHECK_OK(vmm_pool_trim(g.f.pool, 0, 0, NULL, NULL));
+  CHECK_EQ(fixture_stats(g.f.pool).committed_bytes, fixture_stats(g.f.pool).lease_bytes);
+  CHECK_CALL(finish(&g));
+}
+
+/* A block of the lease was scrubbed on another stream, which its owner does not see. */
+TEST(nobody_vouches_for_a_scrub) {
+  vmm_request request;
+  u64 block = 0, other;
+  graphs g;
+
+  CHECK_CALL(start(&g));
+  CHECK_OK(vmm_lease_release(g.lease, NULL));
+  CHECK_OK(vmm_pool_trim(g.f.pool, 0, 0, NULL, NULL));
+  OK(vmm_raw_kernel_spin(g.f.sim, g.stream, 20 * MS));
+  CHECK_OK(vmm_request_init(&request, sizeof request));
+  request.size = MIB;
+  request.flags = VMM_REQUEST_SCRUB | VMM_REQUEST_ON_STREAM;
+  request.stream = g.stream;
+  CHECK_OK(vmm_pool_alloc_with(g.f.pool, &request, &block, NULL));
+  CHECK_OK(vmm_device_capture_begin(g.f.device, g.other, NULL));
+  CHECK_OK(vmm_pool_free_async(g.f.pool, block, g.other, NULL));
+  CHECK_OK(vmm_device_capture_end(g.f.device, g.other, VMM_CAPTURE_COMMITTED, &g.lease, NULL));
+  CHECK_OK(vmm_lease_release_idle(g.lease, NULL));
+  CHECK_CALL(other = fixture_alloc(&g.f, MIB));
+  CHECK(other != block);
+  CHECK_CALL(fixture_free(&g.f, other));
+  g.lease = NULL;
+  CHECK_OK(vmm_device_capture_begin(g.f.device, g.other, NULL));
+  CHECK_OK(vmm_device_capture_end(g.f.device, g.other, VMM_CAPTURE_COMMITTED, &g.lease, NULL));
+  CHECK_CALL(finish(&g));
+}
+
 RUN_TESTS()
