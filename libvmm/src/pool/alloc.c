@@ -114,6 +114,7 @@ static vmm__u64 find_or_grow(vmm_pool *pool, vmm__work *work, const vmm__pool_re
   bool may_grow = (request->flags & VMM_REQUEST_NO_GROWTH) == 0;
   vmm__u64 placed = vmm__pool_place_with_records(pool, work, request);
 
+  if (placed == 0 && work->status == VMM_OK) placed = vmm__pool_place_awaited(pool, request);
   if (placed == 0 && work->status == VMM_OK) placed = vmm__pool_gather(pool, work, request);
   if (placed == 0 && work->status == VMM_OK) placed = vmm__pool_revive(pool, request);
   if (placed == 0 && work->status == VMM_OK && (pool->prefer_wait || !may_grow))

@@ -26,6 +26,7 @@ static vmm__u64 place(vmm_pool *pool, const vmm__pool_request *request) {
 static void unseal(vmm_pool *pool, vmm__pool_stream *entry, unsigned into) {
   vmm__space_arena_merge(&pool->space, entry->sealed, into);
   entry->pending = false;
+  entry->waiter = 0;
 }
 
 /* A fence that could not be had: the memory waits for the whole context. Pool lock. */
@@ -132,44 +133,6 @@ static bool worth(vmm_pool *pool, const vmm__pool_stream *entry, unsigned arena,
   return can;
 }
 
-/* Whether an entry can go: its stream is forgotten, or it is one of many that nobody uses. Pool lock. */
-static bool is_ended(const vmm_pool *pool, const vmm__pool_stream *entry) {
-  if (entry->pending || entry == pool->alone || entry->users != 0) return false;
-  if (entry->forgotten) return true;
-  return entry->eager && pool->stream_count > VMM__MANY_STREAMS &&
-         vmm__space_arena_bytes(&pool->space, entry->open) == 0;
-}
-
-/* Takes an entry out of the list that nothing is behind any more; NULL if there is none. */
-static vmm__pool_stream *take_ended(vmm_pool *pool) {
-  vmm__pool_stream **link, *entry = NULL;
-
-  vmm__lock_acquire(&pool->lock);
-  for (link = &pool->streams; *link != NULL; link = &(*link)->next) {
-    if (!is_ended(pool, *link)) continue;
-    entry = *link;
-    *link = entry->next;
-    /* What an allocation under way brought while the stream was forgotten. */
-    vmm__space_arena_merge(&pool->space, entry->open, pool->limbo.open);
-    vmm__space_arena_close(&pool->space, entry->open);
-    vmm__space_arena_close(&pool->space, entry->sealed);
-    pool->stream_count--;
-    break;
-  }
-  vmm__lock_release(&pool->lock);
-  return entry;
-}
-
-static void sweep(vmm_pool *pool) {
-  vmm__pool_stream *entry;
-
-  while ((entry = take_ended(pool)) != NULL) {
-    if (entry->event != NULL) (void)vmm__cu_event_destroy(pool->device, entry->event);
-    if (entry->next_event != NULL) (void)vmm__cu_event_destroy(pool->device, entry->next_event);
-    vmm__memory_release(&pool->device->memory, entry, 1, sizeof *entry);
-  }
-}
-
 /* The stream's own order is enough for what it sealed itself. */
 static vmm__u64 take_own_back(vmm_pool *pool, const vmm__pool_request *request) {
   vmm__pool_stream *own = request->stream;
@@ -204,7 +167,7 @@ static vmm__u64 gather(vmm_pool *pool, vmm__work *work, const vmm__pool_request 
 
   if (address != 0) return address;
   for (entry = next_of(pool, NULL); entry != NULL; entry = next_of(pool, entry)) look(pool, entry);
-  sweep(pool);
+  vmm__pool_streams_sweep(pool);
   address = place(pool, request);
   if (address != 0 || (pool->prefer_wait && !request->stream->leased)) return address;
   for (entry = next_of(pool, NULL); entry != NULL && address == 0; entry = next_of(pool, entry)) {
@@ -225,7 +188,7 @@ static vmm__u64 tidy(vmm_pool *pool, vmm__work *work, bool all) {
     if (all || entry->eager || entry->whole) seal(pool, work, entry);
     look(pool, entry);
   }
-  sweep(pool);
+  vmm__pool_streams_sweep(pool);
   return 0;
 }
 
@@ -242,7 +205,7 @@ static vmm__u64 give_up_eager(vmm_pool *pool, vmm__work *work, const vmm__pool_r
     vmm__space_arena_merge(&pool->space, entry->open, pool->limbo.open);
   }
   vmm__lock_release(&pool->lock);
-  sweep(pool);
+  vmm__pool_streams_sweep(pool);
   return 0;
 }
 
@@ -297,25 +260,71 @@ vmm__u64 vmm__pool_gather(vmm_pool *pool, vmm__work *work, const vmm__pool_reque
 
 /* ---- one stream waits for another ---- */
 
-/* True: what the entry had sealed is the request's stream's now. The order it is in is the stream's from the wait on, so an
- * event that was recorded before is behind none of it. */
+/* A block of what lies behind the seal of an entry, for a stream that waits for its event. The rest stays where it is: the
+ * stream that freed it may need it again. Pool lock. */
+static vmm__u64 place_sealed(vmm_pool *pool, const vmm__pool_stream *entry, const vmm__pool_request *request) {
+  vmm__pool_stream sealed = {.open = entry->sealed};
+  vmm__pool_request there = *request;
+
+  if (pool->alone != NULL) return 0; /* what is idle is one stream's own */
+  there.stream = &sealed;
+  return vmm__pool_place(pool, &there);
+}
+
+vmm__u64 vmm__pool_place_awaited(vmm_pool *pool, const vmm__pool_request *request) {
+  const vmm__pool_stream *entry;
+  vmm__u64 address = 0;
+
+  if (request->stream == NULL || request->stream->leased) return 0;
+  vmm__lock_acquire(&pool->lock);
+  for (entry = pool->streams; entry != NULL && address == 0; entry = entry->next)
+    if (entry->pending && entry->waiter == request->stream->serial) address = place_sealed(pool, entry, request);
+  vmm__lock_release(&pool->lock);
+  return address;
+}
+
+/* The stream waits for the seal of an entry. */
 static bool wait_for(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry, const vmm__pool_request *request) {
-  vmm__pool_stream *own = request->stream;
   vmm__work use = *work;
   int code;
 
+  if (entry->waiter == request->stream->serial) return true;
   if (vmm__stream_use(&use, request->handle) != VMM_OK) return false;
   code = vmm__cu_stream_wait_event(pool->device, request->handle, entry->event, 0);
-  if (code == VMM_CODE_SUCCESS && own->eager)
-    code = vmm__cu_event_record(pool->device, own->next_event, request->handle);
   vmm__stream_unuse(pool->device);
+  if (code != VMM_CODE_SUCCESS) return false;
+  vmm__lock_acquire(&pool->lock);
+  entry->waiter = request->stream->serial;
+  pool->counters.wait_count++;
+  vmm__lock_release(&pool->lock);
+  return true;
+}
+
+/* All that the entry had sealed is the stream's from here on, for the block needs neighbours of it. The order it is in is
+ * the stream's from the wait on, so an event that was recorded before is behind none of it. */
+static bool take_over(vmm_pool *pool, vmm__work *work, vmm__pool_stream *entry, const vmm__pool_request *request) {
+  vmm__pool_stream *own = request->stream;
+  vmm__work use = *work;
+  int code = VMM_CODE_SUCCESS;
+
+  if (own->eager) {
+    if (vmm__stream_use(&use, request->handle) != VMM_OK) return false;
+    code = vmm__cu_event_record(pool->device, own->next_event, request->handle);
+    vmm__stream_unuse(pool->device);
+  }
   if (code != VMM_CODE_SUCCESS) return false;
   vmm__lock_acquire(&pool->lock);
   own->recorded = true;
   unseal(pool, entry, own->open);
-  pool->counters.wait_count++;
   vmm__lock_release(&pool->lock);
   return true;
+}
+
+/* What was behind a seal may all have been taken by those that waited for it: then another one can be made. */
+static void drop_empty_seal(vmm_pool *pool, vmm__pool_stream *entry) {
+  vmm__lock_acquire(&pool->lock);
+  if (entry->pending && vmm__space_arena_bytes(&pool->space, entry->sealed) == 0) unseal(pool, entry, entry->open);
+  vmm__lock_release(&pool->lock);
 }
 
 /* First what an earlier seal is before, then what was freed since. */
@@ -325,10 +334,14 @@ static vmm__u64 wait_for_both(vmm_pool *pool, vmm__work *work, vmm__pool_stream 
   int i;
 
   for (i = 0; i < 2 && address == 0; i++) {
+    drop_empty_seal(pool, entry);
     if (!entry->pending && worth(pool, entry, entry->open, request)) seal(pool, work, entry);
     if (!entry->pending || !worth(pool, entry, entry->sealed, request)) break;
     if (!wait_for(pool, work, entry, request)) break;
-    address = place(pool, request);
+    vmm__lock_acquire(&pool->lock);
+    address = place_sealed(pool, entry, request);
+    vmm__lock_release(&pool->lock);
+    if (address == 0 && take_over(pool, work, entry, request)) address = place(pool, request);
   }
   return address;
 }

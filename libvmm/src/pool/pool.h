@@ -57,6 +57,7 @@ struct vmm_pool {
   vmm__pool_stream *alone;   /* the one that has the pool alone, or NULL */
   bool others;               /* work of others may be queued on what was freed all the same: limbo, or a capture */
   vmm__u64 stream_count;     /* others than the home stream */
+  vmm__u64 serials;          /* entries ever made */
   vmm__lock gather;
   vmm__pool_lease *leases;
   unsigned shut;        /* arena of what several streams have used, some of them captured: see vmm__pool_shut */

@@ -35,6 +35,7 @@ vmm_status vmm__pool_streams_open(vmm_pool *pool, vmm__work *work) {
   (void)open_arenas(pool, &pool->limbo);
   pool->shut = vmm__space_arena_open(&pool->space);
   vmm__space_arena_stick(&pool->space, pool->shut);
+  pool->home.serial = ++pool->serials;
   pool->home.next = &pool->limbo;
   pool->streams = &pool->home;
   be_alone(pool, &pool->home);
@@ -104,6 +105,7 @@ static bool enter_list(vmm_pool *pool, vmm__pool_stream *entry) {
   if (!open_arenas(pool, entry)) return false;
   vmm__pool_share(pool);
   if (first) be_alone(pool, entry);
+  entry->serial = ++pool->serials;
   entry->next = pool->home.next;
   pool->home.next = entry;
   pool->stream_count++;
@@ -182,6 +184,46 @@ vmm_status vmm__pool_stream_admit(vmm_pool *pool, vmm__work *work, void *stream,
                    work, VMM_ERROR_UNSUPPORTED,
                    "the pool cannot tell more streams apart; forget those that ended, or release leases of graphs "
                    "that are gone");
+}
+
+/* ---- the end of entries ---- */
+
+/* Whether an entry can go: its stream is forgotten, or it is one of many that nobody uses. Pool lock. */
+static bool is_ended(const vmm_pool *pool, const vmm__pool_stream *entry) {
+  if (entry->pending || entry == pool->alone || entry->users != 0) return false;
+  if (entry->forgotten) return true;
+  return entry->eager && pool->stream_count > VMM__MANY_STREAMS &&
+         vmm__space_arena_bytes(&pool->space, entry->open) == 0;
+}
+
+/* Takes an entry out of the list that nothing is behind any more; NULL if there is none. */
+static vmm__pool_stream *take_ended(vmm_pool *pool) {
+  vmm__pool_stream **link, *entry = NULL;
+
+  vmm__lock_acquire(&pool->lock);
+  for (link = &pool->streams; *link != NULL; link = &(*link)->next) {
+    if (!is_ended(pool, *link)) continue;
+    entry = *link;
+    *link = entry->next;
+    /* What an allocation under way brought while the stream was forgotten. */
+    vmm__space_arena_merge(&pool->space, entry->open, pool->limbo.open);
+    vmm__space_arena_close(&pool->space, entry->open);
+    vmm__space_arena_close(&pool->space, entry->sealed);
+    pool->stream_count--;
+    break;
+  }
+  vmm__lock_release(&pool->lock);
+  return entry;
+}
+
+void vmm__pool_streams_sweep(vmm_pool *pool) {
+  vmm__pool_stream *entry;
+
+  while ((entry = take_ended(pool)) != NULL) {
+    if (entry->event != NULL) (void)vmm__cu_event_destroy(pool->device, entry->event);
+    if (entry->next_event != NULL) (void)vmm__cu_event_destroy(pool->device, entry->next_event);
+    vmm__memory_release(&pool->device->memory, entry, 1, sizeof *entry);
+  }
 }
 
 const char *vmm__pool_streams_check(vmm_pool *pool) {

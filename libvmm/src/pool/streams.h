@@ -24,6 +24,8 @@ typedef struct vmm__pool_stream {
   bool leased;      /* not a stream, but an announced capture: see lease.h */
   unsigned users;   /* calls under way that hold the entry: it is not ended meanwhile */
   bool pending;     /* the seal's event is recorded and was not seen done */
+  vmm__u64 serial;  /* the pool's number of the entry */
+  vmm__u64 waiter;  /* who waits for the seal's event already, and may have of what it is before; 0: nobody */
   bool recorded;    /* eager: next_event is recorded behind all that is in the open arena */
   bool held;        /* a growth in progress relies on its memory: no seal may part the two */
   unsigned open;    /* arena of what was freed since the seal; the idle one while the stream is alone */
@@ -60,6 +62,9 @@ void vmm__pool_share(vmm_pool *pool);
  * Needs the structure lock. */
 vmm_status vmm__pool_forget_stream(vmm_pool *pool, vmm__work *work, const void *stream);
 
+/* Ends entries that nothing is behind any more. Needs the gather lock and the context. */
+void vmm__pool_streams_sweep(vmm_pool *pool);
+
 /* NULL, or what is wrong. Under the pool lock. */
 const char *vmm__pool_streams_check(vmm_pool *pool);
 
@@ -77,6 +82,9 @@ void vmm__pool_tidy(vmm_pool *pool, vmm__work *work, bool all);
 /* For when no arenas are left: streams with eager events that no call uses are given up, whatever they still do. What they
  * freed waits for the whole context. */
 void vmm__pool_give_up_eager(vmm_pool *pool, vmm__work *work);
+
+/* Places the request in what the stream waits for already. 0: it does not fit there. */
+vmm__u64 vmm__pool_place_awaited(vmm_pool *pool, const vmm__pool_request *request);
 
 /* Makes the request's stream wait for others until the request is placed; 0 if that does not help either. A stream that
  * takes part in a capture is never made to wait. */
