@@ -111,8 +111,9 @@ class Block(QuickBlock, reaper.Owner):
     ) -> None:
         """Frees it, ordered on its own stream; ClosedError if it was freed before.
 
-        idle: the caller vouches that no queued or running work uses it. stream: ordered on that one instead, which
-        comes after all other work on the block. streams: it is free when the work queued on all of them is done.
+        idle: the caller vouches that work has used it and is done. What its stream had queued before it was allocated
+        may use the memory of a block that no work has used yet. stream: ordered on that one instead, which comes after
+        all other work on the block. streams: it is free when the work queued on all of them is done.
         """
         if idle + (stream is not None) + (streams is not None) > 1:
             raise TypeError("idle, stream and streams exclude each other")

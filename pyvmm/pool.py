@@ -152,7 +152,7 @@ class Pool(QuickPool, reaper.Owner):
             request.stream = ffi.cast("void *", on)
         with self._gate as pool:
             status = lib.vmm_pool_alloc_with(pool, request, address, error)
-        self._settle_alloc(status, error, address[0])
+        self._settle_alloc(status, error, address[0], on)
         return self._own(address[0], number, request.tag, on)
 
     def _own(self, address: int, size: int, tag: int, stream: int | None) -> Block:
@@ -172,14 +172,14 @@ class Pool(QuickPool, reaper.Owner):
                 status = lib.vmm_pool_alloc(pool, number, address, error)
             else:
                 status = lib.vmm_pool_alloc_async(pool, number, on, address, error)
-        self._settle_alloc(status, error, address[0])
+        self._settle_alloc(status, error, address[0], stream)
         return int(address[0])
 
     def _free_address(
         self, address: int, idle: bool = False, stream: Stream | None = None, streams: Sequence[Stream] | None = None
     ) -> None:
         """Frees a block by its address, ordered on the home stream, on the one named, or on all of several. idle: the
-        caller vouches that no work uses it."""
+        caller vouches that all work which used it is done; Block.free says more."""
         if reaper.blocks:
             reaper.free_blocks()
         error, on = new(), [pointer_to(one) for one in ([stream] if streams is None else streams)]
@@ -207,12 +207,12 @@ class Pool(QuickPool, reaper.Owner):
     if TYPE_CHECKING:
         alloc, alloc_address, free_address = _alloc, _alloc_address, _free_address
 
-    def _settle_alloc(self, status: int, error: Any, address: int) -> None:
+    def _settle_alloc(self, status: int, error: Any, address: int, stream: Stream | None) -> None:
         try:
             settle(status, error)
         except BaseException:
-            if address:  # a callback raised, so nobody gets the block
-                self.free_address(address, idle=True)
+            if address:  # a callback raised, so nobody gets the block; what its stream had queued may use it still
+                self.free_address(address, stream=stream)
             raise
 
     # ---- size ----

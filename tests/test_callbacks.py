@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pyvmm
-from pyvmm import Block, Device
+from pyvmm import Block, Device, transfer
 
 MIB = 1 << 20
 
@@ -244,6 +244,33 @@ def test_a_hook_that_raises_leaves_no_block_behind(small: Device, options: dict[
         assert pool.stats.block_count == 0
         pool.alloc("16MiB").close()
         pool.check()
+
+
+def test_what_nobody_gets_is_still_behind_its_stream(small: Device) -> None:
+    def hook(call: str, opportunity: int) -> None:
+        if not raised:
+            raised.append(call)
+            raise Mine(call)
+
+    raised: list[str] = []
+    with small.current(), small.pool(events="eager", limit="32MiB") as pool:
+        stream, other = (transfer.call(small.driver, "stream_create", 1) for _ in range(2))
+        pool.alloc(4096, stream=other).close()
+        block = pool.alloc(MIB, stream=stream)
+        start = block.address
+        transfer.call(small.driver, "kernel_spin", stream, 30_000_000)
+        transfer.call(small.driver, "kernel_fill", stream, start, MIB, 3)
+        block.close()
+        faulty(small).add(op="cuStreamGetId", hook=hook)
+        with pytest.raises(Mine):
+            pool.alloc(MIB, stream=stream)  # the same memory, behind the work
+        faulty(small).clear()
+        assert pool.stats.block_count == 0
+        with pool.alloc(MIB, stream=other) as later:
+            assert later.address != start
+        for one in (stream, other):
+            transfer.call(small.driver, "stream_synchronize", one)
+            transfer.call(small.driver, "stream_destroy", one)
 
 
 def test_a_hook_that_raises_leaves_no_pool_behind(small: Device) -> None:

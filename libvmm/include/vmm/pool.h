@@ -134,7 +134,8 @@ VMM_API vmm_status vmm_pool_alloc_with(vmm_pool *pool, const vmm_request *reques
  * start of a live block: freed before, an inner address, another pool's), FORKED. */
 VMM_API vmm_status vmm_pool_free(vmm_pool *pool, unsigned long long address, vmm_error *error);
 
-/* The same, and the caller vouches that no queued or running work uses the block. */
+/* The same, and the caller vouches that the work which used the block is done. A block that no work has used yet is freed in
+ * order instead: what its stream had queued before it was allocated may still use the memory. */
 VMM_API vmm_status vmm_pool_free_idle(vmm_pool *pool, unsigned long long address, vmm_error *error);
 
 /* vmm_pool_alloc, ordered on `stream` (of the device's context; 0 or 1: the legacy stream, 2: the per-thread one): work
