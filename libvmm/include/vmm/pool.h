@@ -189,10 +189,11 @@ VMM_API vmm_status vmm_pool_grow_async(vmm_pool *pool, unsigned long long size, 
  * pool would have to commit for them at least, after moving what lies idle in mappings of its own; 0: they fit without
  * growth. What other streams have freed counts once it is known to be idle: nobody is asked for that here. VMM_OK also if
  * growth is needed, as far as the limits and the memory that the driver calls free allow it; else LIMIT,
- * OUT_OF_DEVICE_MEMORY or OUT_OF_ADDRESS_SPACE (*grow is then what is placed of them until there). Changes nothing; what
- * other threads do meanwhile may change the answer. Holds the pool's lock for about as long as the allocations would.
- * Status besides: INVALID_ARGUMENT (NULL, a size above the reservation), OUT_OF_HOST_MEMORY, DEVICE_LOST, DRIVER, FORKED.
- * Asks the driver for its free memory if growth is needed. */
+ * OUT_OF_DEVICE_MEMORY or OUT_OF_ADDRESS_SPACE (*grow is then what is placed of them until there). Changes nothing that a
+ * caller sees; but of several places for a request another may be taken when it is made, so where room is tight in pieces
+ * the answer can be off, and what other threads do meanwhile may change it. Holds the pool's lock for about as long as the
+ * allocations would. Status besides: INVALID_ARGUMENT (NULL, a size above the reservation), OUT_OF_HOST_MEMORY, DEVICE_LOST,
+ * DRIVER, FORKED. Asks the driver for its free memory if growth is needed. */
 VMM_API vmm_status vmm_pool_would_fit(vmm_pool *pool, const unsigned long long *sizes, size_t count,
                                       unsigned long long *grow, vmm_error *error);
 
