@@ -1,6 +1,7 @@
 /* Monotonic time, and sleeping; both go through the hook. */
 #include "base/clock.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #include "base/hook.h"
@@ -14,13 +15,17 @@ vmm__u64 vmm__clock_now(void) {
   return (vmm__u64)now.tv_sec * 1000000000u + (vmm__u64)now.tv_nsec;
 }
 
-void vmm__clock_wait(vmm__u64 ns) {
-  struct timespec rest;
+void vmm__clock_sleep(vmm__u64 ns) {
+  struct timespec rest = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+  int before = PTHREAD_CANCEL_ENABLE;
 
-  if (vmm__hook_at(VMM__POINT_WAIT, NULL, ns, NULL)) return;
-  rest.tv_sec = (time_t)(ns / 1000000000u);
-  rest.tv_nsec = (long)(ns % 1000000000u);
+  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
   while (nanosleep(&rest, &rest) != 0) {
     /* interrupted by a signal: the rest is slept */
   }
+  (void)pthread_setcancelstate(before, NULL);
+}
+
+void vmm__clock_wait(vmm__u64 ns) {
+  if (!vmm__hook_at(VMM__POINT_WAIT, NULL, ns, NULL)) vmm__clock_sleep(ns);
 }

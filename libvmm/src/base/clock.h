@@ -8,4 +8,7 @@
 vmm__u64 vmm__clock_now(void);
 void vmm__clock_wait(vmm__u64 ns);
 
+/* The same, past the hook. No thread is cancelled in it: it may hold a lock, or have the next turn at one. */
+void vmm__clock_sleep(vmm__u64 ns);
+
 #endif

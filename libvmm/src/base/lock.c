@@ -83,7 +83,7 @@ static _Thread_local int losses;
  * burst is waited for about as long as it lasts. It sleeps by itself, not by the clock's wait: a scheduler in the hook lets
  * a thread come here only when the lock is free. */
 void vmm__lock_wait(vmm__lock *lock) {
-  struct timespec time = {0, SLEEP_NS};
+  vmm__u64 pause = SLEEP_NS;
   bool lost = losses >= MOST_LOSSES, slept = false;
   vmm__u64 start = now(), got;
 
@@ -93,8 +93,8 @@ void vmm__lock_wait(vmm__lock *lock) {
       if (try_once(lock)) break;
       continue;
     }
-    (void)nanosleep(&time, NULL);
-    if (time.tv_nsec < LONGEST_SLEEP_NS) time.tv_nsec *= 2;
+    vmm__clock_sleep(pause);
+    if (pause < LONGEST_SLEEP_NS) pause *= 2;
     slept = true;
   }
   got = now();

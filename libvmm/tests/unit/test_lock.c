@@ -69,6 +69,40 @@ TEST(a_wait_that_is_given_up_leaves_the_turn_to_others) {
   vmm__lock_destroy(&lock);
 }
 
+static void *wait_and_let_go(void *data) {
+  vmm__lock *other = data;
+
+  if (vmm__lock_acquire_within(&lock, 10000 * MS)) vmm__lock_release(&lock);
+  vmm__lock_acquire(other);
+  vmm__lock_release(other);
+  pthread_testcancel();
+  return NULL;
+}
+
+/* A thread that is cancelled while it waits would take its turn along. */
+TEST(a_thread_is_not_cancelled_while_it_waits) {
+  static vmm__lock other;
+  pthread_t thread;
+  void *result = NULL;
+
+  CHECK(vmm__lock_init(&lock, VMM__RANK_STRUCTURE) && vmm__lock_init(&other, VMM__RANK_POOL));
+  vmm__lock_acquire(&lock);
+  vmm__lock_acquire(&other);
+  CHECK_EQ(pthread_create(&thread, NULL, wait_and_let_go, &other), 0);
+  (void)usleep(5000);
+  CHECK_EQ(pthread_cancel(thread), 0);
+  (void)usleep(5000);
+  vmm__lock_release(&lock);
+  (void)usleep(5000);
+  vmm__lock_release(&other);
+  CHECK_EQ(pthread_join(thread, &result), 0);
+  CHECK(result == PTHREAD_CANCELED);
+  CHECK(vmm__lock_acquire_within(&lock, 1000 * MS));
+  vmm__lock_release(&lock);
+  CHECK(vmm__lock_acquire_within(&other, 1000 * MS));
+  vmm__lock_release(&other);
+}
+
 enum { TAKERS = 4, TAKES = 20000 };
 
 static long counted; /* under the lock */
