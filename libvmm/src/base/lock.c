@@ -12,13 +12,15 @@ enum {
   MOST_LOSSES = 8, /* so often in a row a thread waits for longer than it worked before it leaves the lock to others */
   SLEEP_NS = 4000, /* the first one; the system adds about 50 us to it */
   LONGEST_SLEEP_NS = 4000000,
-  TENURE_NS = 2000000 /* for so long a busy lock stays with the thread that got it */
+  TENURE_NS = 2000000,   /* for so long a busy lock stays with the thread that got it */
+  PATIENCE_NS = 20000000 /* who has waited for longer goes before all others */
 };
 
 bool vmm__lock_init(vmm__lock *lock, vmm__rank rank) {
   atomic_init(&lock->held, 0);
   atomic_init(&lock->next_in_line, false);
   atomic_init(&lock->turns, 0);
+  atomic_init(&lock->starving, 0);
   atomic_init(&lock->handed, 0);
   lock->rank = rank;
   return true;
@@ -76,27 +78,45 @@ static bool try_once(vmm__lock *lock) { return atomic_exchange_explicit(&lock->h
 static _Thread_local vmm__u64 last_got;
 static _Thread_local int losses;
 
-/* Locks are held for some ten nanoseconds, so one that is met now and then is worth a look or two. But where threads do
- * nothing else, each change of hands takes the lines of what the lock protects along, which costs as much as thousands of
- * calls: then it is best to let one thread work on for a while. So who finds that a thread just got the lock and does
- * nothing but take it sleeps, and so does who does little but wait. The sleeps get longer from one to the next, so that a
- * burst is waited for about as long as it lasts. It sleeps by itself, not by the clock's wait: a scheduler in the hook lets
- * a thread come here only when the lock is free. */
-void vmm__lock_wait(vmm__lock *lock) {
+/* Until the lock is had, or patience has come to an end: then false. *slept: whether it took a sleep. */
+static bool wait_patiently(vmm__lock *lock, vmm__u64 start, bool *slept) {
   vmm__u64 pause = SLEEP_NS;
-  bool lost = losses >= MOST_LOSSES, slept = false;
-  vmm__u64 start = now(), got;
+  bool lost = losses >= MOST_LOSSES;
 
-  (void)vmm__hook_at(VMM__POINT_ACQUIRE, lock, (vmm__u64)lock->rank, NULL);
-  for (;; lost = false) {
-    if (!lost && !is_anothers(lock) && spin(lock)) {
-      if (try_once(lock)) break;
+  for (; now() - start < PATIENCE_NS; lost = false) {
+    if (!lost && !vmm__lock_is_due(lock) && !is_anothers(lock) && spin(lock)) {
+      if (try_once(lock)) return true;
       continue;
     }
     vmm__clock_sleep(pause);
     if (pause < LONGEST_SLEEP_NS) pause *= 2;
-    slept = true;
+    *slept = true;
   }
+  return false;
+}
+
+/* Everybody else lets it be until it is had. */
+static void wait_before_others(vmm__lock *lock) {
+  (void)atomic_fetch_add_explicit(&lock->starving, 1, memory_order_relaxed);
+  while (!try_once(lock)) {
+    if (!spin(lock)) vmm__clock_sleep(SLEEP_NS);
+  }
+  (void)atomic_fetch_sub_explicit(&lock->starving, 1, memory_order_relaxed);
+}
+
+/* Locks are held for some ten nanoseconds, so one that is met now and then is worth a look or two. But where threads do
+ * nothing else, each change of hands takes the lines of what the lock protects along, which costs as much as thousands of
+ * calls: then it is best to let one thread work on for a while. So who finds that a thread just got the lock and does
+ * nothing but take it sleeps, and so does who does little but wait. The sleeps get longer from one to the next, so that a
+ * burst is waited for about as long as it lasts. By that alone one of many could wait for seconds, since each change of
+ * hands begins a new tenure: so patience has an end, and whoever comes later waits for those whose has. It sleeps by
+ * itself, not by the clock's wait: a scheduler in the hook lets a thread come here only when the lock is free. */
+void vmm__lock_wait(vmm__lock *lock) {
+  vmm__u64 start = now(), got;
+  bool slept = false;
+
+  (void)vmm__hook_at(VMM__POINT_ACQUIRE, lock, (vmm__u64)lock->rank, NULL);
+  if (!wait_patiently(lock, start, &slept)) wait_before_others(lock);
   got = now();
   losses = !slept && got - start > start - last_got ? losses + 1 : 0;
   last_got = got;

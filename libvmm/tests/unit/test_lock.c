@@ -131,6 +131,53 @@ TEST(a_lock_excludes_others_while_it_is_held) {
   vmm__lock_destroy(&lock);
 }
 
+enum { GUESTS = 48 };
+
+static const vmm__u64 MOST_PATIENCE = 500; /* ms: some 25 where nothing else runs; without an end to it, seconds */
+
+static void *come_and_go(void *data) {
+  vmm__u64 *worst = data;
+
+  while (atomic_load(&stop) == 0) {
+    vmm__u64 start = vmm__clock_now(), waited;
+
+    vmm__lock_acquire(&lock);
+    counted++;
+    vmm__lock_release(&lock);
+    waited = vmm__clock_now() - start;
+    if (waited > *worst) *worst = waited;
+    (void)usleep(100);
+  }
+  return NULL;
+}
+
+static void *never_let_go_for_long(void *data) {
+  (void)data;
+  while (atomic_load_explicit(&stop, memory_order_relaxed) == 0) {
+    vmm__lock_acquire(&lock);
+    counted++;
+    vmm__lock_release(&lock);
+  }
+  return NULL;
+}
+
+TEST(many_that_wait_for_a_busy_lock_all_get_it_in_time) {
+  pthread_t threads[GUESTS + 1];
+  vmm__u64 worst[GUESTS] = {0};
+  int i;
+
+  atomic_store(&stop, 0);
+  CHECK(vmm__lock_init(&lock, VMM__RANK_POOL));
+  CHECK_EQ(pthread_create(&threads[GUESTS], NULL, never_let_go_for_long, NULL), 0);
+  for (i = 0; i < GUESTS; i++) CHECK_EQ(pthread_create(&threads[i], NULL, come_and_go, &worst[i]), 0);
+  (void)usleep(1500000);
+  atomic_store(&stop, 1);
+  for (i = 0; i <= GUESTS; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
+  for (i = 0; i < GUESTS; i++) CHECK(worst[i] < MOST_PATIENCE * MS);
+  CHECK_EQ(atomic_load(&lock.starving), 0);
+  vmm__lock_destroy(&lock);
+}
+
 enum { BUSY_THREADS = 2 };
 
 /* In 200 ms. Whoever waits sleeps some 55 us at least; that busy threads hand it over call by call shows in ten thousands. */
