@@ -5,7 +5,7 @@
 /* ---- growth ---- */
 
 /* What is measured is done once before it counts: else it would be measured how much of it the arm before has displaced
- * from the caches, most of all the one that makes thousands of calls. What that costs is a case of its own. */
+ * from the caches. What that costs is a case of its own. */
 typedef struct growth {
   bench_machine *machine;
   vmm_pool *pool;
@@ -89,21 +89,33 @@ static size_t shape_of(growth *g, u64 sizes[MACHINE_MOST_MAPPINGS]) {
   return count;
 }
 
+/* Handles of 2 MiB are apart, and in fewer rounds: their thousands of calls would disturb the others. */
+static void measure(growth *g, const char *size, int rounds) {
+  bench_machine *machine = g->machine;
+  const bench_arm arms[] = {{"libvmm", run_pool, 0},
+                            {"raw calls, same shape", run_raw, SAME_SHAPE},
+                            {"raw calls, one handle", run_raw, ONE_HANDLE},
+                            {machine->cuda.plain_name, run_plain, 0}};
+  const bench_arm granules = {"raw calls, 2 MiB handles", run_raw, GRANULES};
+
+  rounds = machine_rounds(machine, rounds);
+  bench_rounds(&machine->report, "growth", size, "us", arms, 4, rounds, g, NULL);
+  bench_rounds(&machine->report, "growth", size, "us", &granules, 1, rounds / 4 + 1, g, NULL);
+  if (g->size != 128 * MIB && !machine->simulated) return;
+  g->cold = true;
+  bench_rounds(&machine->report, "growth behind other calls", size, "us", arms, 2, rounds / 2 + 1, g, NULL);
+  g->cold = false;
+}
+
 void bench_growth(bench_machine *machine) {
   static const u64 sizes[] = {2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, GIB, 2 * GIB, 4 * GIB, 8 * GIB};
   static u64 shape[MACHINE_MOST_MAPPINGS];
   growth g = {.machine = machine, .pool = machine_anchored_pool(machine, machine->device, machine->stream)};
-  const bench_arm arms[] = {{"libvmm", run_pool, 0},
-                            {"raw calls, same shape", run_raw, SAME_SHAPE},
-                            {"raw calls, one handle", run_raw, ONE_HANDLE},
-                            {"raw calls, 2 MiB handles", run_raw, GRANULES},
-                            {machine->cuda.plain_name, run_plain, 0}};
   char text[32];
 
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     u64 size = sizes[i];
     size_t count;
-    int rounds = size < GIB ? 41 : 31;
 
     if (machine->simulated && size > 64 * MIB) break;
     g.size = size;
@@ -111,13 +123,7 @@ void bench_growth(bench_machine *machine) {
     raw_open(&g.raw[SAME_SHAPE], machine, shape, count);
     raw_open(&g.raw[ONE_HANDLE], machine, &size, 1);
     raw_open_even(&g.raw[GRANULES], machine, machine->granularity, (size_t)(size / machine->granularity));
-    bench_rounds(&machine->report, "growth", bench_size(text, size), "us", arms, 5, machine_rounds(machine, rounds), &g,
-                 NULL);
-    g.cold = size == 128 * MIB || machine->simulated;
-    if (g.cold)
-      bench_rounds(&machine->report, "growth behind other calls", text, "us", arms, 2, machine_rounds(machine, rounds),
-                   &g, NULL);
-    g.cold = false;
+    measure(&g, bench_size(text, size), size < GIB ? 201 : 61);
     for (int k = 0; k < 3; k++) raw_close(&g.raw[k]);
   }
   machine_end_pool(g.pool);
