@@ -84,7 +84,7 @@ def take_on_captured(scene: Scene) -> None:
 def start_afresh(scene: Scene) -> None:
     """A pool in which nothing was freed, so that there is nothing to ask the GPU for."""
     scene.second.close(force=True)
-    scene.second = scene.device.pool()
+    scene.second = scene.device.pool(growth_policy="exact")
 
 
 def do_nothing(scene: Scene) -> None:
@@ -123,7 +123,8 @@ OPERATIONS: dict[str, tuple[Step, Step]] = {
 def scene_of(device: pyvmm.Device, faulty: pyvmm.Faulty, kind: str, known: bool) -> Iterator[Scene]:
     captured = transfer.call(device.driver, "stream_create", KINDS.index(kind))
     other = transfer.call(device.driver, "stream_create", NON_BLOCKING)
-    scene = Scene(device, faulty, captured, other, device.pool(), device.pool())
+    pools = [device.pool(growth_policy="exact") for _ in range(2)]  # so that nothing is idle but what was freed
+    scene = Scene(device, faulty, captured, other, pools[0], pools[1])
     if known:
         device.register_stream(captured)
     for pool in (scene.pool, scene.second):
