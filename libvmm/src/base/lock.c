@@ -13,14 +13,13 @@ enum {
   SLEEP_NS = 4000, /* the first one; the system adds about 50 us to it */
   LONGEST_SLEEP_NS = 4000000,
   TENURE_NS = 2000000,   /* for so long a busy lock stays with the thread that got it */
-  PATIENCE_NS = 20000000 /* who has waited for longer goes before all others */
+  PATIENCE_NS = 20000000 /* who has waited for longer leaves it to nobody any more */
 };
 
 bool vmm__lock_init(vmm__lock *lock, vmm__rank rank) {
   atomic_init(&lock->held, 0);
   atomic_init(&lock->next_in_line, false);
   atomic_init(&lock->turns, 0);
-  atomic_init(&lock->starving, 0);
   atomic_init(&lock->handed, 0);
   lock->rank = rank;
   return true;
@@ -84,7 +83,7 @@ static bool wait_patiently(vmm__lock *lock, vmm__u64 start, bool *slept) {
   bool lost = losses >= MOST_LOSSES;
 
   for (; now() - start < PATIENCE_NS; lost = false) {
-    if (!lost && !vmm__lock_is_due(lock) && !is_anothers(lock) && spin(lock)) {
+    if (!lost && !is_anothers(lock) && spin(lock)) {
       if (try_once(lock)) return true;
       continue;
     }
@@ -95,13 +94,11 @@ static bool wait_patiently(vmm__lock *lock, vmm__u64 start, bool *slept) {
   return false;
 }
 
-/* Everybody else lets it be until it is had. */
-static void wait_before_others(vmm__lock *lock) {
-  (void)atomic_fetch_add_explicit(&lock->starving, 1, memory_order_relaxed);
+/* At the first moment that it is free, whoever takes it all the time. */
+static void wait_no_longer(vmm__lock *lock) {
   while (!try_once(lock)) {
     if (!spin(lock)) vmm__clock_sleep(SLEEP_NS);
   }
-  (void)atomic_fetch_sub_explicit(&lock->starving, 1, memory_order_relaxed);
 }
 
 /* Locks are held for some ten nanoseconds, so one that is met now and then is worth a look or two. But where threads do
@@ -109,14 +106,14 @@ static void wait_before_others(vmm__lock *lock) {
  * calls: then it is best to let one thread work on for a while. So who finds that a thread just got the lock and does
  * nothing but take it sleeps, and so does who does little but wait. The sleeps get longer from one to the next, so that a
  * burst is waited for about as long as it lasts. By that alone one of many could wait for seconds, since each change of
- * hands begins a new tenure: so patience has an end, and whoever comes later waits for those whose has. It sleeps by
- * itself, not by the clock's wait: a scheduler in the hook lets a thread come here only when the lock is free. */
+ * hands begins a new tenure: so patience has an end. It sleeps by itself, not by the clock's wait: a scheduler in the hook
+ * lets a thread come here only when the lock is free. */
 void vmm__lock_wait(vmm__lock *lock) {
   vmm__u64 start = now(), got;
   bool slept = false;
 
   (void)vmm__hook_at(VMM__POINT_ACQUIRE, lock, (vmm__u64)lock->rank, NULL);
-  if (!wait_patiently(lock, start, &slept)) wait_before_others(lock);
+  if (!wait_patiently(lock, start, &slept)) wait_no_longer(lock);
   got = now();
   losses = !slept && got - start > start - last_got ? losses + 1 : 0;
   last_got = got;

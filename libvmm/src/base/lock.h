@@ -21,13 +21,12 @@ typedef enum vmm__rank {
  * then sleeps for a moment that doubles from try to try. Nobody is woken and there is no queue, on purpose: threads that
  * hand a lock over call by call also hand over the cache lines it guards, which costs more than the work under it. So a
  * lock that others take all the time stays for some milliseconds with the thread that got it; one that is met now and then
- * is had at once. Who has waited for long in spite of it goes before all others. All zero but the rank is a lock that is
- * free. */
+ * is had at once. Who has waited for long in spite of it takes it at the first chance. All zero but the rank is a lock
+ * that is free. */
 typedef struct vmm__lock {
   atomic_uint held;
   atomic_bool next_in_line; /* somebody waits with a deadline and has the next turn */
   atomic_uint turns;        /* how often it was let go: whoever waits sees how busy it is */
-  atomic_uint starving;     /* threads that have waited for long: nobody else takes it before they have */
   _Atomic vmm__u64 handed;  /* when a thread that had to wait got it last, in ns of the monotonic clock */
   vmm__rank rank;
 } vmm__lock;
@@ -42,16 +41,10 @@ bool vmm__lock_acquire_within(vmm__lock *lock, vmm__u64 ns);
 void vmm__lock_wait(vmm__lock *lock);
 void vmm__lock_tell_released(vmm__lock *lock);
 
-/* Whether somebody has waited for it for so long that nobody else is to take it. */
-static inline bool vmm__lock_is_due(vmm__lock *lock) {
-  return __builtin_expect(atomic_load_explicit(&lock->starving, memory_order_relaxed) != 0, 0);
-}
-
 /* At once, or not at all; never while there is a hook. For a few instructions that cannot end otherwise: nothing need be
  * kept over a call, which makes them fewer. Whoever fails asks again with acquire. */
 static inline bool vmm__lock_try(vmm__lock *lock) {
-  return !vmm__hooked() && !vmm__lock_is_due(lock) &&
-         __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0, 1);
+  return !vmm__hooked() && __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) == 0, 1);
 }
 /* Lets go of a lock that try took. */
 static inline void vmm__lock_untry(vmm__lock *lock) {
@@ -62,8 +55,7 @@ static inline void vmm__lock_untry(vmm__lock *lock) {
 }
 
 static inline void vmm__lock_acquire(vmm__lock *lock) {
-  if (vmm__hooked() || vmm__lock_is_due(lock) ||
-      __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) != 0, 0))
+  if (vmm__hooked() || __builtin_expect(atomic_exchange_explicit(&lock->held, 1, memory_order_acquire) != 0, 0))
     vmm__lock_wait(lock);
 }
 
