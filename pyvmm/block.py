@@ -109,7 +109,8 @@ class Block(QuickBlock, reaper.Owner):
         stream: Stream | None = None,
         streams: Iterable[Stream] | None = None,
     ) -> None:
-        """Frees it, ordered on its own stream; ClosedError if it was freed before.
+        """Frees it, ordered on its own stream; ClosedError if it was freed before. While another thread closes the pool
+        it is put off until that is refused, or done.
 
         idle: the caller vouches that work has used it and is done. What its stream had queued before it was allocated
         may use the memory of a block that no work has used yet. stream: ordered on that one instead, which comes after
@@ -123,10 +124,14 @@ class Block(QuickBlock, reaper.Owner):
             raise errors.InvalidArgumentError("streams: none is named")
         if self._orphaned or not self._take():
             raise self._closed_error()
-        if number is None and numbers is None and not idle:
-            self.pool._free_late(self._address, self._late())
-        else:
-            self.pool.free_address(self._address, idle, number, numbers)
+        try:
+            if number is None and numbers is None and not idle:
+                self.pool._free_late(self._address, self._late())
+            else:
+                self.pool.free_address(self._address, idle, number, numbers)
+        except errors.BusyError:  # it was not even tried, and nobody else has the right to
+            on = reaper.BEHIND_ALL if numbers is not None else self._late() if number is None else number
+            reaper.blocks.append((self.pool._gate, self._address, on))
 
     def _late(self) -> int | None:
         """The stream to free it on when none is named: the per-thread one is another one in this thread, perhaps."""

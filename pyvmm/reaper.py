@@ -35,19 +35,24 @@ _hooked: weakref.WeakSet[Hooked] = weakref.WeakSet()
 
 
 def free_blocks() -> None:
+    """Those of a pool that is just being closed stay: it may be refused."""
+    later = []
     while blocks:
         try:
             gate, address, stream = blocks.popleft()
         except IndexError:  # another thread was faster
-            return
+            break
         if stream is None:
             status = lib.vmm_py_free(gate.cell, address)
         elif stream == BEHIND_ALL:
             status = lib.vmm_py_free_behind_all(gate.cell, address)
         else:
             status = lib.vmm_py_free_on(gate.cell, address, stream)
-        if status not in (lib.VMM_OK, lib.VMM_ERROR_FORKED, -1):
+        if status == -1 and not gate.closed:
+            later.append((gate, address, stream))
+        elif status not in (lib.VMM_OK, lib.VMM_ERROR_FORKED, -1):
             warn(f"a block at {address:#x} was dropped, and could not be freed: status {status}")
+    blocks.extend(later)
 
 
 def reap() -> None:

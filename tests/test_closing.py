@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import pyvmm
-from pyvmm import Device, Driver, Pool
+from pyvmm import Device, Driver, Pool, reaper
+from pyvmm._vmm import lib
 
 
 def test_a_pool_with_blocks_is_busy(device: Device) -> None:
@@ -33,6 +34,33 @@ def test_a_pool_with_blocks_is_busy(device: Device) -> None:
     with pytest.raises(pyvmm.ClosedError):
         block.free()
     block.close()
+
+
+@pytest.mark.parametrize("how", ["free", "idle", "stream", "streams", "close", "drop"])
+def test_a_block_freed_while_a_close_is_refused_is_free_afterwards(device: Device, how: str) -> None:
+    """The thread that closes has taken the pool out, and puts it back."""
+    pool = device.pool()
+    kept, block = pool.alloc(4096), pool.alloc(4096)
+    gate = pool._gate
+    gate.PATIENCE = 0.0
+    with gate.lock:
+        pointer = lib.vmm_py_take(gate.cell)
+        if how == "drop":
+            del block
+        elif how == "close":
+            block.close()
+        else:
+            named: dict[str, dict[str, Any]] = {
+                "idle": {"idle": True},
+                "stream": {"stream": 0},
+                "streams": {"streams": [0]},
+            }
+            block.free(**named.get(how, {}))
+        reaper.free_blocks()  # as any other call does
+        lib.vmm_py_put(gate.cell, pointer)
+    kept.close()
+    assert pool.stats.block_count == 0
+    pool.close()
 
 
 def test_a_closed_pool_answers(device: Device) -> None:
