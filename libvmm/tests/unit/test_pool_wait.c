@@ -85,17 +85,22 @@ static void fill_pool(pair *p, u64 *blocks) {
   CHECK_OK(vmm_pool_set_limit(p->f.pool, fixture_stats(p->f.pool).committed_bytes, NULL));
 }
 
+/* A third stream, a full pool, and `b` at work. How often anybody has waited so far. */
+static u64 start_full(pair *p, int events, u64 *blocks, void **third) {
+  CHECK_CALL_RETURN(start(p, events, VMM_GROWTH_EXACT), 0);
+  CHECK_CALL_RETURN(*third = fixture_new_stream(&p->f, NON_BLOCKING), 0);
+  CHECK_CALL_RETURN(fill_pool(p, blocks), 0);
+  CHECK_EQ_RETURN(vmm_raw_kernel_spin(p->f.sim, p->b, 50 * MS), VMM_CODE_SUCCESS, 0);
+  return fixture_stats(p->f.pool).wait_count;
+}
+
 /* A block that spans what both have freed takes all that is waited for. What is left over of that is still behind it. */
 static void take_over(int events) {
   u64 blocks[5], small, large, other, waits;
   void *third;
   pair p;
 
-  CHECK_CALL(start(&p, events, VMM_GROWTH_EXACT));
-  CHECK_CALL(third = fixture_new_stream(&p.f, NON_BLOCKING));
-  CHECK_CALL(fill_pool(&p, blocks));
-  waits = fixture_stats(p.f.pool).wait_count;
-  OK(vmm_raw_kernel_spin(p.f.sim, p.b, 50 * MS));
+  CHECK_CALL(waits = start_full(&p, events, blocks, &third));
   CHECK_CALL(use(&p, blocks[1], 64 * KIB, p.b));
   CHECK_CALL(use(&p, blocks[3], 32 * KIB, p.b));
   CHECK_CALL(fixture_free_on(&p.f, blocks[1], p.b));
@@ -139,11 +144,7 @@ TEST(who_has_waited_waits_no_more_and_nobody_else_has_of_it) {
   void *third;
   pair p;
 
-  CHECK_CALL(start(&p, VMM_EVENTS_LAZY, VMM_GROWTH_EXACT));
-  CHECK_CALL(third = fixture_new_stream(&p.f, NON_BLOCKING));
-  CHECK_CALL(fill_pool(&p, blocks));
-  waits = fixture_stats(p.f.pool).wait_count;
-  OK(vmm_raw_kernel_spin(p.f.sim, p.b, 50 * MS));
+  CHECK_CALL(waits = start_full(&p, VMM_EVENTS_LAZY, blocks, &third));
   for (i = 1; i < 5; i += i == 1 ? 2 : 1) CHECK_CALL(fixture_free_on(&p.f, blocks[i], p.b));
   CHECK_CALL(blocks[1] = fixture_alloc_on(&p.f, 64 * KIB, p.a));
   CHECK_CALL(expect_waits(&p, &waits, 1));
