@@ -129,9 +129,10 @@ class Block(QuickBlock, reaper.Owner):
                 self.pool._free_late(self._address, self._late())
             else:
                 self.pool.free_address(self._address, idle, number, numbers)
-        except errors.BusyError:  # it was not even tried, and nobody else has the right to
-            on = reaper.BEHIND_ALL if numbers is not None else self._late() if number is None else number
-            reaper.blocks.append((self.pool._gate, self._address, on))
+        except errors.BusyError:
+            # It was not even tried, and nobody else has the right to. Who does it later may be another thread, and the
+            # stream may be gone by then.
+            reaper.blocks.append((self.pool._gate, self._address, reaper.BEHIND_ALL))
 
     def _late(self) -> int | None:
         """The stream to free it on when none is named: the per-thread one is another one in this thread, perhaps."""
